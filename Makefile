@@ -1,0 +1,64 @@
+# Two commands matter: `make demo` and `make test`. Both set up what they need on a bare machine
+# (Python 3.11 or newer, make, root for the local cluster's node) and are quick the second time.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+PYTHON ?= python3
+VENV := .venv/bin
+PYTEST := $(VENV)/python -m pytest
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: ## the virtual environment and system packages, from the lock file
+	@$(PYTHON) dev/bootstrap.py
+
+.PHONY: demo
+demo: setup ## train ppo on CartPole and show the curve
+	@$(VENV)/python dev/demo.py
+
+.PHONY: test
+test: lint unit integration e2e ## everything that CI checks
+
+.PHONY: lint
+lint: setup ## style, types, layers, generated files
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
+
+.PHONY: unit
+unit: setup ## pure tests, seconds
+	$(PYTEST) tests/unit -n 2
+
+.PHONY: integration
+integration: setup ## real processes and a real API server
+	$(PYTEST) tests/integration
+
+.PHONY: e2e
+e2e: setup ## real kubelet, real pods
+	$(PYTEST) tests/e2e
+
+.PHONY: bench
+bench: setup ## benchmarks; they print tables and take long
+	$(PYTEST) tests/benchmarks -s
+
+.PHONY: format
+format: setup ## rewrite the code in the project's style
+	$(VENV)/ruff check --fix .
+	$(VENV)/ruff format .
+
+.PHONY: crds proto schemas
+crds: setup ## generate crds/ from the operator's models
+	$(VENV)/python -m cleanrl_operator.api.crd
+proto: setup ## generate the session protocol's code
+	$(VENV)/python -m cleanrl_protocol.generate
+schemas: setup ## generate cleanrl_worker/schemas.json from the algorithms' flags
+	$(VENV)/python -m cleanrl_worker.tools.schemas
+
+.PHONY: clean
+clean: ## remove the virtual environment, caches of tools and local runs
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis var

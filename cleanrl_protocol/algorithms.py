@@ -1,0 +1,53 @@
+"""The algorithm names that both sides agree on: the resource's schema lists them, the worker's registry maps them."""
+
+from __future__ import annotations
+
+ALGORITHMS: tuple[str, ...] = (
+    "c51",
+    "c51_atari",
+    "c51_atari_jax",
+    "c51_jax",
+    "ddpg_continuous_action",
+    "ddpg_continuous_action_jax",
+    "dqn",
+    "dqn_atari",
+    "dqn_atari_jax",
+    "dqn_jax",
+    "ppg_procgen",
+    "ppo",
+    "ppo_atari",
+    "ppo_atari_envpool",
+    "ppo_atari_envpool_xla_jax",
+    "ppo_atari_envpool_xla_jax_scan",
+    "ppo_atari_lstm",
+    "ppo_atari_multigpu",
+    "ppo_continuous_action",
+    "ppo_gru",
+    "ppo_pettingzoo_ma_atari",
+    "ppo_procgen",
+    "ppo_rnd_envpool",
+    "pqn",
+    "pqn_atari_envpool",
+    "pqn_atari_envpool_lstm",
+    "qdagger_dqn_atari_impalacnn",
+    "qdagger_dqn_atari_jax_impalacnn",
+    "rainbow_atari",
+    "rpo_continuous_action",
+    "sac_atari",
+    "sac_continuous_action",
+    "td3_continuous_action",
+    "td3_continuous_action_jax",
+)
+
+REQUIREMENT_SETS: tuple[str, ...] = (
+    "base",
+    "atari",
+    "procgen",
+    "mujoco",
+    "dm-control",
+    "minigrid",
+    "envpool",
+    "jax",
+    "pettingzoo",
+    "optuna",
+)

@@ -1,0 +1,43 @@
+"""What spec and status models share: camelCase names, frozen values, and CEL rules that lie beside the fields they guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One CEL rule of the schema. The message is what a person reads at `kubectl apply`: it says what to write instead."""
+
+    expression: str
+    message: str
+    field_path: str | None = None
+
+    def schema(self) -> dict[str, str]:
+        """The rule as an entry of `x-kubernetes-validations`."""
+        entry = {"rule": self.expression, "message": self.message}
+        if self.field_path is not None:
+            entry["fieldPath"] = self.field_path
+        return entry
+
+
+class Model(BaseModel):
+    """A value of the resource. Unknown fields are ignored: the API server has pruned them, or a newer CRD knows them."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", use_enum_values=True
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """CEL rules on this object as a whole."""
+
+    schema_extra: ClassVar[dict[str, Any]] = {}
+    """Further schema keys of this object, such as `x-kubernetes-preserve-unknown-fields`."""
+
+    def dump(self) -> dict[str, Any]:
+        """The value as JSON with the API's names, without what is unset."""
+        return self.model_dump(by_alias=True, exclude_none=True, mode="json")

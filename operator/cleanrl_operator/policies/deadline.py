@@ -1,0 +1,33 @@
+"""Time limits: the wall clock of training, and how long a pod may wait to start."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from cleanrl_operator.api.spec import Spec
+from cleanrl_operator.api.status import Status
+
+
+def wallclock_used(status: Status, now: datetime) -> timedelta:
+    """Time counted so far: earlier stretches, and the current one if the clock runs."""
+    used = timedelta(seconds=status.wallclock_seconds)
+    if status.wallclock_since is not None:
+        used += max(now - status.wallclock_since, timedelta())
+    return used
+
+
+def wallclock_over_at(spec: Spec, status: Status, now: datetime) -> datetime | None:
+    """When the limit is, or was, reached if the clock goes on as it does now; None without a limit or a running clock."""
+    if spec.max_wallclock_minutes is None:
+        return None
+    left = timedelta(minutes=spec.max_wallclock_minutes) - wallclock_used(status, now)
+    if left > timedelta() and status.wallclock_since is None:
+        return None
+    return now + left
+
+
+def pending_over_at(spec: Spec, since: datetime | None) -> datetime | None:
+    """When a pod that has waited since then has waited too long; None when it may wait for ever."""
+    if spec.pending_deadline_seconds == 0 or since is None:
+        return None
+    return since + timedelta(seconds=spec.pending_deadline_seconds)
