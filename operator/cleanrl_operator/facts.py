@@ -53,7 +53,7 @@ class WorkerEnd:
     kubelet_reason: str = ""
     finished_at: datetime | None = None
     outcome: str | None = None
-    """The record's outcome: completed, failed, canceled, deadline_exceeded or stopped; None without a valid record."""
+    """The record's outcome: completed, failed, canceled, deadline_exceeded or suspended; None without a valid record."""
     reason: str = ""
     message: str = ""
     started_at: datetime | None = None
@@ -99,6 +99,7 @@ class SessionFacts:
     paused: bool = False
     """The worker has confirmed that it stopped stepping."""
     last_event: int = 0
+    log_epoch: int = 0
     late_seconds: float = 0.0
     """How late the next heartbeat is, counted only while the gateway could have heard it; 0 when it is not late."""
     step: int = 0

@@ -75,6 +75,8 @@ class Desired:
 
     pause: bool = False
     stop: bool = False
+    stop_reason: str = ""
+    """cancel, suspend or deadline, when stop is set."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ class _Draft:
         """Take over what needs no judgement: identity of the pod, session, progress, checkpoint."""
         pod = self.facts.pod
         if pod.uid is not None and self.status.pod_uid is None and self.state is State.INIT:
-            self.set(pod_uid=pod.uid, attempt=self.status.attempt + 1, session=None, stop_requested_at=None)
+            self.set(pod_uid=pod.uid, attempt=self.status.attempt + 1, stop_requested_at=None)
+            self.forget_worker()
         if self.status.pod_uid is None:
             return
         if pod.node_name is not None:
@@ -162,6 +165,7 @@ class _Draft:
                     worker_id=session.worker_id or None,
                     registered_at=session.registered_at,
                     last_event=session.last_event,
+                    log_epoch=session.log_epoch,
                     protocol=session.protocol or None,
                     supports_pause=session.supports_pause,
                     supports_checkpoint=session.supports_checkpoint,
@@ -277,7 +281,8 @@ class _Draft:
             self.explain(purpose.value, "Asked to checkpoint and stop.")
         assert self.status.stop_requested_at is not None
         give_up = self.status.stop_requested_at + stopping.GRACE
-        can_hear = self.status.session is not None and self.state in (State.RDY, State.EXEC, State.PAUSE)
+        registered = self.status.session is not None and self.status.session.registered_at is not None
+        can_hear = registered and self.state in (State.RDY, State.EXEC, State.PAUSE)
         if not can_hear or self.now >= give_up:
             self.delete_pod()
         else:
@@ -487,6 +492,12 @@ class _Draft:
         """This attempt's pod no longer speaks for the run."""
         self.set(pod_uid=None, stop_requested_at=None)
 
+    def forget_worker(self) -> None:
+        """A new pod has not registered yet; the numbers of the run's event log go on over attempts."""
+        known = self.status.session
+        if known is not None:
+            self.set(session=SessionStatus(last_event=known.last_event, log_epoch=known.log_epoch))
+
     def delete_pod(self) -> None:
         uid = self.status.pod_uid
         if uid is not None and not self.facts.pod.deleting and DeletePod(uid) not in self.effects:
@@ -516,7 +527,10 @@ class _Draft:
         notices = {} if self.state is State.TERM else self.notices
         self.set(conditions=conditions.conditions(self.status, notices, generation, self.now))
         live = self.status.pod_uid is not None and self.state is not State.TERM
-        desired = Desired(pause=self.spec.pause, stop=live and self.status.stop_requested_at is not None)
+        stop = live and self.status.stop_requested_at is not None
+        purpose = stopping.intent(self.spec, self.status, self.now)
+        why = purpose.name.lower() if stop and purpose is not None else ""
+        desired = Desired(pause=self.spec.pause, stop=stop, stop_reason=why)
         return Decision(
             status=self.status,
             effects=tuple(self.effects),
@@ -539,7 +553,7 @@ def classify(end: WorkerEnd, disrupted: EndReason | None) -> tuple[EndReason, st
         return EndReason.BAD_CONFIG, said or "The worker refused its configuration."
     if end.reason.startswith("NaN") or end.exit_code == 3:
         return EndReason.NAN, said or "Training diverged: a loss or a return was not a finite number."
-    if end.outcome in {"canceled", "stopped"}:
+    if end.outcome in {"canceled", "suspended"}:
         return EndReason.POD_LOST, "The pod was stopped by somebody else; it left a checkpoint."
     return EndReason.EXIT_CODE, said or f"The worker ended with exit code {end.exit_code}."
 

@@ -72,6 +72,7 @@ class SessionStatus(Model):
     worker_id: Text | None = Field(default=None, description="The worker's own name.")
     registered_at: datetime | None = Field(default=None, description="When the worker of this attempt registered.")
     last_event: int = Field(default=0, description="Number of the last event that this status holds.")
+    log_epoch: int = Field(default=0, description="Which event log those numbers belong to.")
     protocol: Text | None = Field(default=None, description="The protocol version that was agreed on.")
     supports_pause: bool | None = Field(default=None, description="Whether the worker can pause.")
     supports_checkpoint: bool | None = Field(default=None, description="Whether the worker can checkpoint.")

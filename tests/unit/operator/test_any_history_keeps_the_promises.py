@@ -28,7 +28,7 @@ times = st.integers(-3600, 7200).map(lambda seconds: START + timedelta(seconds=s
 ends = st.builds(
     WorkerEnd,
     exit_code=st.sampled_from([0, 1, 2, 3, 137, 143]),
-    outcome=st.sampled_from([None, "completed", "failed", "stopped", "canceled", "deadline_exceeded"]),
+    outcome=st.sampled_from([None, "completed", "failed", "suspended", "canceled", "deadline_exceeded"]),
     reason=st.sampled_from(["", "NaNLoss", "BadConfig"]),
     kubelet_reason=st.sampled_from(["", "OOMKilled", "Error"]),
     started_at=st.none() | times,

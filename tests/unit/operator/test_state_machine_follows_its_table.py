@@ -48,7 +48,7 @@ def ended(**fields: Any) -> Facts:
 
 
 COMPLETED = ended(exit_code=0, outcome="completed", started_at=START, registered_at=START)
-STOPPED = ended(exit_code=0, outcome="stopped", checkpoint_path="c/1", checkpoint_step=5)
+STOPPED = ended(exit_code=0, outcome="suspended", checkpoint_path="c/1", checkpoint_step=5)
 
 
 @pytest.fixture
@@ -353,7 +353,7 @@ EVERY_FACT = [
     Facts(),
     *(Facts(pod=pod(situation)) for situation in PodSituation if situation is not PodSituation.ENDED),
     *(ended(exit_code=code, outcome=outcome) for code, outcome in product((0, 1, 2, 3, 137), (None, "completed"))),
-    *(ended(outcome=outcome) for outcome in ("failed", "stopped", "canceled", "deadline_exceeded")),
+    *(ended(outcome=outcome) for outcome in ("failed", "suspended", "canceled", "deadline_exceeded")),
     STARTED,
     REGISTERED,
     replace(STARTED, node_ready=False),

@@ -1,0 +1,106 @@
+"""The worker's config out of a run's spec: the contract's own names, nothing secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cleanrl_operator.api.spec import Mode
+from cleanrl_operator.policies.gpu import gpus_held
+from cleanrl_operator.run import Run
+
+MODES = {
+    Mode.TRAIN: "train",
+    Mode.CURRICULUM: "train",
+    Mode.RESUME: "resume_training",
+    Mode.POLICY_EVAL: "policy_eval",
+    Mode.INTERACTIVE: "interactive",
+    Mode.SCRIPT: "script",
+}
+PRESETS = {"babyai-goto": "BABYAI_GOTO_CURRICULUM", "babyai-doorkey": "BABYAI_DOORKEY_CURRICULUM"}
+
+
+def build(run: Run, source_folder: str) -> dict[str, Any]:
+    """The config in the flat form that `--config` takes. `source_folder` is where the source run's folder is mounted."""
+    spec = run.spec
+    extras: dict[str, Any] = {
+        **spec.extras.dump(),
+        "mode": MODES[Mode(spec.mode)],
+        "cuda": gpus_held(spec, run.status) > 0,
+        "algo_params": {**_object(spec.extras.dump().get("algo_params")), **spec.algo_params.dump()},
+        "track_wandb": spec.artifacts.wandb.enabled,
+        "fastlane_video_mode": str(spec.fastlane.video_mode),
+        "fastlane_slot": spec.fastlane.slot,
+        "fastlane_grid_limit": spec.fastlane.grid_limit,
+    }
+    if spec.artifacts.tensorboard.enabled:
+        extras.setdefault("tensorboard_dir", "tensorboard")
+    if spec.artifacts.capture_video:
+        extras["algo_params"]["capture_video"] = True
+    if spec.artifacts.wandb.project:
+        extras["wandb_project_name"] = spec.artifacts.wandb.project
+    if spec.artifacts.wandb.entity:
+        extras["wandb_entity"] = spec.artifacts.wandb.entity
+    if spec.artifacts.wandb.proxy is not None:
+        proxy = spec.artifacts.wandb.proxy
+        extras |= {"wandb_http_proxy": proxy.http, "wandb_https_proxy": proxy.https}
+        extras["wandb_use_vpn_proxy"] = proxy.use_vpn
+    if spec.requirements:
+        extras["requirements"] = [str(name) for name in spec.requirements]
+    extras |= _curriculum(run) | _source(run, source_folder) | _evaluation(run)
+    config: dict[str, Any] = {
+        "run_id": run.run_id,
+        "worker_id": run.pod_name(run.next_attempt),
+        "algo": spec.algo,
+        "env_id": spec.env_id,
+        "seed": spec.seed,
+        "extras": {name: value for name, value in extras.items() if value is not None},
+    }
+    if spec.total_timesteps is not None:
+        config["total_timesteps"] = spec.total_timesteps
+    return config
+
+
+def _curriculum(run: Run) -> dict[str, Any]:
+    curriculum = run.spec.curriculum
+    if curriculum is None:
+        return {}
+    if curriculum.preset is not None:
+        return {"curriculum_schedule": PRESETS[str(curriculum.preset)]}
+    stages = [
+        {
+            "env_id": stage.env_id,
+            "steps": stage.steps,
+            "episodes": stage.episodes,
+            "episode_return": stage.episode_return,
+        }
+        for stage in curriculum.schedule or []
+    ]
+    return {"curriculum_schedule": [{k: v for k, v in stage.items() if v is not None} for stage in stages]}
+
+
+def _source(run: Run, source_folder: str) -> dict[str, Any]:
+    source = run.spec.from_
+    if source is None:
+        return {}
+    key = "checkpoint_path" if run.spec.mode == Mode.RESUME else "policy_path"
+    return {key: source_folder if source.run is not None else source.path}
+
+
+def _evaluation(run: Run) -> dict[str, Any]:
+    if run.spec.mode != Mode.POLICY_EVAL:
+        return {}
+    asked = run.spec.evaluation
+    if asked is None:
+        return {"eval_episodes": 50}
+    return {
+        "eval_episodes": asked.episodes,
+        "eval_gamma": asked.gamma,
+        "eval_capture_video": asked.capture_video,
+        "eval_repeat": asked.repeat,
+        "eval_max_episode_steps": asked.max_episode_steps,
+        "eval_max_episode_seconds": asked.max_episode_seconds,
+    }
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}

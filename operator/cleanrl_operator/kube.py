@@ -1,0 +1,140 @@
+"""The narrow port to the API server: plain dictionaries in and out, and few, typed errors.
+
+Behind it is the official client's asyncio side, for its configuration, credentials and TLS; its object models stay out of the
+way, because parsing them costs more than the requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kubernetes.aio import client, config
+
+from cleanrl_operator.api import GROUP, PLURAL, VERSION
+
+Object = dict[str, Any]
+FIELD_MANAGER = "cleanrl-operator"
+TIMEOUT_SECONDS = 30
+RUNS = f"apis/{GROUP}/{VERSION}"
+
+
+class KubeError(Exception):
+    """The API server's refusal, or the lack of an answer."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """The HTTP status; 0 when there was no answer."""
+        self.reason = reason
+        """The machine-readable reason of the answer, for example AlreadyExists."""
+        self.retry_after = retry_after
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same request may succeed later without anybody's doing."""
+        return self.status in (0, 408, 409, 429) or self.status >= 500
+
+
+class Kube:
+    """One client with its connection pool. Create it inside the running loop."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+        self.writes = 0
+        """Requests that change something, Events and reviews not counted."""
+
+    @classmethod
+    async def connect(cls) -> Kube:
+        """Take the pod's own service account, or the user's kubeconfig."""
+        configuration = client.Configuration()
+        await config.load_config(client_configuration=configuration)
+        configuration.connection_pool_maxsize = 64
+        configuration.retries = None
+        return cls(client.ApiClient(configuration=configuration))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def get(self, path: str) -> Object | None:
+        """The object at this path, or None if there is none."""
+        try:
+            return await self._request("GET", path)
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def create(self, path: str, body: Object) -> Object:
+        """POST an object into a collection."""
+        self.writes += 1
+        return await self._request("POST", path, body)
+
+    async def delete(self, path: str, uid: str | None = None) -> None:
+        """Delete an object, exactly the one with this UID if given. One that is gone, or is another one, is no error."""
+        self.writes += 1
+        body = {"preconditions": {"uid": uid}} if uid else {}
+        try:
+            await self._request("DELETE", path, body)
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
+    async def patch_status(self, namespace: str, name: str, resource_version: str, status: Object) -> Object:
+        """Replace fields of a run's status. Fails with 409 when somebody wrote in between."""
+        self.writes += 1
+        body = {"metadata": {"resourceVersion": resource_version}, "status": status}
+        path = f"{RUNS}/namespaces/{namespace}/{PLURAL}/{name}/status"
+        return await self._request("PATCH", path, body, "application/merge-patch+json")
+
+    async def apply(self, path: str, body: Object) -> Object:
+        """Server-side apply as this operator."""
+        self.writes += 1
+        query = f"?fieldManager={FIELD_MANAGER}&force=true"
+        return await self._request("PATCH", path + query, body, "application/apply-patch+yaml")
+
+    async def review(self, path: str, body: Object) -> Object:
+        """POST a review (TokenReview, SubjectAccessReview); counted apart from writes."""
+        return await self._request("POST", path, body)
+
+    async def event(self, namespace: str, body: Object) -> None:
+        """POST a Kubernetes Event; counted apart from writes."""
+        await self._request("POST", f"api/v1/namespaces/{namespace}/events", body)
+
+    async def _request(
+        self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
+    ) -> Object:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = f"{self._api.configuration.host}/{path}"
+        try:
+            response = await self._api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=TIMEOUT_SECONDS
+            )
+            data = await response.read()
+        except (OSError, TimeoutError, client.ApiException) as error:
+            raise KubeError(0, "NoAnswer", f"{method} {path}: {type(error).__name__}: {error}") from error
+        content = _parse(data)
+        if response.status >= 400:
+            raise KubeError(
+                response.status,
+                str(content.get("reason", "")),
+                str(content.get("message") or f"{method} {path} was answered with {response.status}"),
+                _seconds(response.headers),
+            )
+        return content
+
+
+def _parse(data: bytes) -> Object:
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return {"message": data[:200].decode(errors="replace")}
+    return content if isinstance(content, dict) else {}
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("Retry-After", "")
+    return float(value) if value.isdigit() else None

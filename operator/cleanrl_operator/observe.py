@@ -1,0 +1,132 @@
+"""Pods as the API server shows them -> facts. Pure: what has to be asked live is asked by `reconcile`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from cleanrl_operator.facts import EndReason, PodFacts, PodSituation, WorkerEnd
+from cleanrl_operator.run import ATTEMPT_LABEL, Run
+from cleanrl_protocol.record import BadRecord, TerminationRecord, parse
+
+IMAGE_TROUBLE = frozenset(
+    {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerError"}
+)
+PREEMPTORS = frozenset({"PreemptionByScheduler", "WorkloadEvictedDueToPreempted"})
+EVICTORS = frozenset({"EvictionByEvictionAPI", "TerminationByKubelet", "DeletionByTaintManager"})
+
+
+def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
+    """What this pod says about the run's current attempt."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    if not is_ours(run, pod):
+        return PodFacts(situation=PodSituation.FOREIGN, message=f"pod {metadata['name']} belongs to somebody else")
+    created = _time(metadata.get("creationTimestamp"))
+    common: dict[str, Any] = {
+        "uid": metadata["uid"],
+        "node_name": (pod.get("spec") or {}).get("nodeName"),
+        "deleting": "deletionTimestamp" in metadata,
+        "disrupted": disruption(status),
+    }
+    containers: list[dict[str, Any]] = status.get("containerStatuses") or []
+    worker = next((container for container in containers if container.get("name") == "worker"), {})
+    state = worker.get("state") or {}
+    if "terminated" in state:
+        end = worker_end(run, state["terminated"])
+        return PodFacts(situation=PodSituation.ENDED, since=end.finished_at or created, end=end, **common)
+    if status.get("phase") in ("Failed", "Succeeded"):
+        end = WorkerEnd(exit_code=1, kubelet_reason=status.get("reason", ""), message=status.get("message", ""))
+        return PodFacts(situation=PodSituation.ENDED, since=created, end=end, **common)
+    if "running" in state:
+        since = _time(state["running"].get("startedAt")) or created
+        return PodFacts(situation=PodSituation.RUNNING, since=since, **common)
+    if (pod.get("spec") or {}).get("schedulingGates"):
+        return PodFacts(situation=PodSituation.GATED, since=created, **common)
+    trouble = image_trouble(status)
+    if trouble:
+        return PodFacts(situation=PodSituation.IMAGE_ERROR, since=created, message=trouble, **common)
+    waiting = (state.get("waiting") or {}).get("message") or ""
+    return PodFacts(
+        situation=PodSituation.PENDING, since=created, unschedulable=unschedulable(status), message=waiting, **common
+    )
+
+
+def is_ours(run: Run, pod: Mapping[str, Any]) -> bool:
+    """Whether the pod is this run's, by controller UID and attempt: its name alone proves nothing."""
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences") or []
+    owned = any(owner.get("uid") == run.uid and owner.get("controller") for owner in owners)
+    attempt = (metadata.get("labels") or {}).get(ATTEMPT_LABEL)
+    return owned and attempt == str(run.next_attempt)
+
+
+def worker_end(run: Run, terminated: Mapping[str, Any]) -> WorkerEnd:
+    """The end of the worker container, with the record that it left if that can be believed."""
+    exit_code = int(terminated.get("exitCode", 1))
+    seen: dict[str, Any] = {
+        "exit_code": exit_code,
+        "kubelet_reason": terminated.get("reason", ""),
+        "finished_at": _time(terminated.get("finishedAt")),
+    }
+    try:
+        record = parse(terminated.get("message") or "", run_id=run.run_id, attempt=run.next_attempt)
+    except BadRecord as error:
+        return WorkerEnd(**seen, message=str(error))
+    return WorkerEnd(**seen, **from_record(record))
+
+
+def from_record(record: TerminationRecord) -> dict[str, Any]:
+    """The record's fields under the names of `WorkerEnd`."""
+    entered = {
+        transition.state: datetime.fromtimestamp(transition.at, UTC) for transition in reversed(record.transitions)
+    }
+    found = record.checkpoint
+    return {
+        "outcome": record.outcome,
+        "reason": record.reason or "",
+        "message": record.message,
+        "registered_at": entered.get("RDY"),
+        "started_at": entered.get("EXEC"),
+        "last_event": record.last_event,
+        "step": record.last_step or 0,
+        "checkpoint_path": found.path if found else None,
+        "checkpoint_step": found.step if found else 0,
+        "checkpoint_sha256": found.sha256 if found else None,
+        "manifest_digest": record.manifest_sha256,
+    }
+
+
+def disruption(status: Mapping[str, Any]) -> EndReason | None:
+    """Whether the cluster, not the worker, ended the pod."""
+    if status.get("reason") == "Evicted":
+        return EndReason.EVICTED
+    if status.get("reason") in ("NodeLost", "NodeShutdown", "Terminated"):
+        return EndReason.NODE_LOST
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return EndReason.PREEMPTED if condition.get("reason") in PREEMPTORS else EndReason.EVICTED
+        if condition.get("type") == "TerminationTarget" and condition.get("status") == "True":
+            return EndReason.PREEMPTED
+    return None
+
+
+def image_trouble(status: Mapping[str, Any]) -> str:
+    """The kubelet's sentence about an image that can't be had, of any container; empty when there is none."""
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in IMAGE_TROUBLE:
+            return str(waiting.get("message") or waiting["reason"])
+    return ""
+
+
+def unschedulable(status: Mapping[str, Any]) -> str:
+    """The scheduler's sentence when it found no place; empty when it did, or has not tried."""
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "no node fits")
+    return ""
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
