@@ -130,7 +130,7 @@ class _Draft:
     @property
     def state(self) -> State:
         assert self.status.fsm_state is not None
-        return self.status.fsm_state
+        return State(self.status.fsm_state)  # a status that was read holds the plain text
 
     def set(self, **changes: object) -> None:
         self.status = self.status.model_copy(update=changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,6 +27,7 @@ def make_spec() -> Callable[..., Spec]:
 @pytest.fixture
 def judge() -> Callable[..., Decision]:
     def run(spec: Spec, status: Status, facts: Facts, seconds: float = 0) -> Decision:
-        return decide(spec, status, facts, START + timedelta(seconds=seconds), generation=1, run_id="01RUN")
+        stored = Status.model_validate(json.loads(json.dumps(status.dump())))  # as it comes back from the API server
+        return decide(spec, stored, facts, START + timedelta(seconds=seconds), generation=1, run_id="01RUN")
 
     return run
