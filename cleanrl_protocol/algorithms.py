@@ -45,6 +45,7 @@ REQUIREMENT_SETS: tuple[str, ...] = (
     "procgen",
     "mujoco",
     "dm-control",
+    "box2d",
     "minigrid",
     "envpool",
     "jax",

@@ -1,0 +1,1 @@
+"""Commands around runs: install requirement sets, archive and delete run folders, generate reference files."""
