@@ -1,0 +1,243 @@
+"""The algorithm's command line: which extras become flags, and how each value is written.
+
+Flags are known from `schemas.json`, so a misspelt one is an error before anything starts. Algorithms without an entry
+there (plug-ins, unknown upstream scripts) get what they are given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from cleanrl_worker.registry import Algorithm
+from cleanrl_worker.tools.schemas import load_schemas
+
+WORKER_KEYS = frozenset(
+    {
+        "mode",
+        "algo_params",
+        "cuda",
+        "use_cuda",
+        "gpu",
+        "track_wandb",
+        "tensorboard_dir",
+        "notes",
+        "agent_id",
+        "requirements",
+        "continue",
+        "upstream_dir",
+        "wandb_run_name",
+        "wandb_email",
+        "wandb_api_key",
+        "wandb_http_proxy",
+        "wandb_https_proxy",
+        "wandb_use_vpn_proxy",
+        "wandb_run_path",
+        "wandb_project",
+        "fastlane_only",
+        "fastlane_slot",
+        "fastlane_video_mode",
+        "fastlane_grid_limit",
+        "fastlane_enabled",
+        "fastlane_interval_ms",
+        "fastlane_max_dim",
+        "checkpoint_every_steps",
+        "checkpoint_every_seconds",
+        "checkpoint_keep",
+        "policy_path",
+        "checkpoint_path",
+        "checkpoint_dir",
+        "checkpoints_dir",
+        "curriculum_schedule",
+        "max_wallclock_minutes",
+        "eval_capture_video",
+        "eval_episodes",
+        "eval_gamma",
+        "eval_max_episode_steps",
+        "eval_max_episode_seconds",
+        "eval_batch_size",
+        "eval_repeat",
+        "schema_id",
+        "schema_version",
+        "supports_pause",
+        "supports_checkpoint",
+        "optuna_db",
+    }
+)
+"""Extras that are the worker's own. They are never passed on as flags."""
+
+_PASSED_WHEN_KNOWN = frozenset({"wandb_entity", "wandb_project_name", "procedural_generation"})
+"""Keys that reach every run by the environment; a flag as well only where the algorithm has one."""
+
+_TOP_LEVEL = frozenset({"env_id", "total_timesteps", "seed", "cuda", "track"})
+"""Flags that the run's own fields set; the same name among the algorithm's parameters is not repeated."""
+
+_ARGPARSE_SCRIPTS = frozenset({"cleanrl.ppo_pettingzoo_ma_atari"})
+"""Upstream scripts that want `--flag=True` instead of `--flag` and `--no-flag`."""
+
+_TRUE, _FALSE = frozenset({"1", "true", "yes", "on", "t", "y"}), frozenset({"0", "false", "no", "off", "f", "n"})
+
+Schema = Mapping[str, Mapping[str, Any]]
+
+
+def canonical(name: str) -> str:
+    """`learning-rate` and `learning_rate` are one flag."""
+    return name.strip().lstrip("-").replace("-", "_")
+
+
+def schema_of(algorithm: Algorithm) -> Schema | None:
+    """Field name -> its entry in `schemas.json`; None when the algorithm's flags are not known."""
+    if algorithm.schema_name is None:
+        return None
+    entry = load_schemas()["algorithms"].get(algorithm.schema_name)
+    return None if entry is None else {field["name"]: field for field in entry["fields"]}
+
+
+def default_of(algorithm: Algorithm, name: str) -> Any:
+    """The default of one flag, None when there is no such flag or nobody knows."""
+    return (schema_of(algorithm) or {}).get(name, {}).get("default")
+
+
+def check(algorithm: Algorithm, extras: Mapping[str, Any]) -> list[str]:
+    """One line for each extra that the algorithm would refuse; empty when all is well."""
+    schema = schema_of(algorithm)
+    problems = []
+    for path, name, value in _parameters(extras):
+        text = f"{path}: "
+        if any(character in name for character in "\r\n\0= ") or not name:
+            problems.append(f"{text}is not a name that a flag can have")
+        elif any(character in item for item in _texts(value) for character in "\r\n\0"):
+            problems.append(f"{text}must not contain a line break or a NUL character")
+        elif schema is not None and not algorithm.foreign:
+            problem = _mismatch(schema, name, value)
+            if problem:
+                problems.append(text + problem)
+    return problems
+
+
+def build(
+    algorithm: Algorithm,
+    *,
+    env_id: str,
+    total_timesteps: int,
+    seed: int | None,
+    track: bool,
+    cuda: bool,
+    extras: Mapping[str, Any],
+) -> list[str]:
+    """The flags, in a fixed order: the run's own fields, `algo_params`, then the remaining extras."""
+    schema = schema_of(algorithm)
+    switch = _argparse_switch if algorithm.name in _ARGPARSE_SCRIPTS else _tyro_switch
+    words = [f"--env-id={env_id}", f"--total-timesteps={total_timesteps}"]
+    if seed is not None:
+        words.append(f"--seed={seed}")
+    if track:
+        words += switch("track", True)
+    # An algorithm whose flags nobody knows is told only what was said in so many words.
+    takes_cuda = "cuda" in schema if schema is not None else cuda or _said_no_to_cuda(extras)
+    if takes_cuda:
+        words += switch("cuda", cuda)
+    for _, name, value in _parameters(extras):
+        if name not in _TOP_LEVEL:
+            words += _flag(name, value, (schema or {}).get(name, {}).get("type"), switch)
+    return words
+
+
+def check_command(command: Iterable[object]) -> list[str]:
+    """The command as text. Raises ValueError when a component is missing or would break a line or a string."""
+    words = []
+    for index, word in enumerate(command):
+        if word is None:
+            raise ValueError(f"Command component at index {index} is None")
+        text = str(word)
+        if any(character in text for character in "\r\n\0"):
+            raise ValueError(f"Command component at index {index} contains a line break or a NUL character")
+        words.append(text)
+    return words
+
+
+def _parameters(extras: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """(where it was given, canonical name, value) of everything that is meant for the algorithm."""
+    params = extras.get("algo_params") or {}
+    given = [(f"extras.algo_params.{key}", canonical(str(key)), value) for key, value in params.items()]
+    given += [(f"extras.{key}", canonical(str(key)), value) for key, value in extras.items() if key not in WORKER_KEYS]
+    return given
+
+
+def _mismatch(schema: Schema, name: str, value: Any) -> str | None:
+    field = schema.get(name)
+    if field is None:
+        if name in _PASSED_WHEN_KNOWN:
+            return None
+        close = difflib.get_close_matches(name, [*schema, *WORKER_KEYS], n=2)
+        hint = f"; did you mean {' or '.join(close)}?" if close else "; the flags are listed in the algorithm's --help"
+        return f"the algorithm has no flag --{name.replace('_', '-')}{hint}"
+    if value is None or value == "":
+        return None
+    kind = str(field["type"])
+    items = value if isinstance(value, list | tuple) and kind.startswith("list[") else [value]
+    inner = kind.removeprefix("list[").removesuffix("]")
+    for item in items:
+        if _write(item, inner) is None:
+            return f"expected {_words(inner)}, got {json.dumps(item, default=str)[:80]}"
+    choices = field.get("choices")
+    if choices and str(value) not in [str(choice) for choice in choices]:
+        return f"expected one of {', '.join(map(str, choices))}, got {json.dumps(value, default=str)[:80]}"
+    return None
+
+
+def _words(kind: str) -> str:
+    return {"int": "a whole number", "float": "a number", "bool": "true or false"}.get(kind, "text or a number")
+
+
+def _flag(name: str, value: Any, kind: str | None, switch: Callable[[str, bool], list[str]]) -> list[str]:
+    if value is None or (isinstance(value, str) and not value.strip()) or isinstance(value, Mapping):
+        return []
+    dashed = name.replace("_", "-")
+    if isinstance(value, list | tuple):
+        items = [text for item in value if (text := _write(item, None)) is not None]
+        if kind is not None and kind.startswith("list["):  # tyro takes all values after one flag
+            return [f"--{dashed}", *items] if items else []
+        return [f"--{dashed}={item}" for item in items]
+    if kind == "bool" or (kind is None and isinstance(value, bool)):
+        return switch(dashed, _write(value, "bool") == "True")
+    return [f"--{dashed}={_write(value, kind) if kind else _write(value, None)}"]
+
+
+def _write(value: Any, kind: str | None) -> str | None:
+    """A scalar as a flag's value of this type; None when it isn't one."""
+    if kind == "bool":
+        word = str(value).strip().lower()
+        return "True" if word in _TRUE else "False" if word in _FALSE else None
+    if kind in ("int", "float"):
+        return None if isinstance(value, bool) else _number(value, whole=kind == "int")
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def _number(value: Any, *, whole: bool) -> str | None:
+    try:
+        number = value if isinstance(value, int) else float(value)
+        if whole:
+            return str(int(number)) if int(number) == number else None
+        return str(number)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(item) for item in (value if isinstance(value, list | tuple) else [value])]
+
+
+def _said_no_to_cuda(extras: Mapping[str, Any]) -> bool:
+    params = extras.get("algo_params") or {}
+    return params.get("cuda") is False or any(extras.get(name) is False for name in ("cuda", "use_cuda", "gpu"))
+
+
+def _tyro_switch(name: str, on: bool) -> list[str]:
+    return [f"--{name}" if on else f"--no-{name}"]
+
+
+def _argparse_switch(name: str, on: bool) -> list[str]:
+    return [f"--{name}={on}"]

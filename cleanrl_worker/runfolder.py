@@ -1,0 +1,176 @@
+"""The run's folder: where everything lies, who may use it, and what an earlier start left in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleanrl_worker.telemetry import FINAL_EVENTS, RUN_STARTED, read_events
+
+log = logging.getLogger(__name__)
+
+DEFAULT_ROOT = Path("var/trainer")
+LOCK = ".lock"
+EARLIER = ".earlier"
+
+
+class RunFolderError(Exception):
+    """The folder can't be used. The message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of one run."""
+
+    path: Path
+
+    @classmethod
+    def choose(cls, run_id: str, mode: str, env: Mapping[str, str], given: Path | None = None) -> RunFolder:
+        """`given`, else what the environment names, else the place of this run under the current directory."""
+        named = given or env.get("CLEANRL_RUN_DIR") or env.get("MOSAIC_RUN_DIR")
+        default = DEFAULT_ROOT / ("evals" if mode == "policy_eval" else "runs") / run_id
+        return cls(Path(named or default).absolute())
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def stdout_log(self) -> Path:
+        return self.logs / "cleanrl.stdout.log"
+
+    @property
+    def stderr_log(self) -> Path:
+        return self.logs / "cleanrl.stderr.log"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def videos(self) -> Path:
+        return self.path / "videos"
+
+    def take(self) -> int:
+        """Make the folder and take it for this process. Returns the lock's descriptor; raises RunFolderError.
+
+        The lock goes with the process, however it ends.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise RunFolderError(self._sentence(error)) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise RunFolderError(
+                f"the run folder {self.path} is in use by another worker; wait for it, or choose another --run-id"
+            ) from None
+        except OSError as error:
+            log.warning("%s can't be locked here (%s): see that no second worker uses it", self.path, error.strerror)
+        return lock
+
+    def prepare(self, config: Mapping[str, Any]) -> None:
+        """Make what a run needs in its folder and save its configuration. Raises RunFolderError."""
+        try:
+            for folder in (self.logs, self.checkpoints):
+                folder.mkdir(exist_ok=True)
+            write_atomically(self.config, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
+        except OSError as error:
+            raise RunFolderError(self._sentence(error)) from None
+
+    def set_aside(self) -> Path:
+        """Move what earlier starts left into a folder of its own, `.earlier/<n>`, and return that. Nothing is deleted.
+
+        A fresh start among old checkpoints would be pruned, or continued, by their step numbers. Raises RunFolderError.
+        """
+        shelf = self.path / EARLIER
+        try:
+            shelf.mkdir(exist_ok=True)
+            taken = [int(entry.name) for entry in shelf.iterdir() if entry.name.isdigit()]
+            aside = shelf / str(max(taken, default=0) + 1)
+            aside.mkdir()
+            for entry in self.path.iterdir():
+                if entry.name not in (EARLIER, LOCK):
+                    entry.rename(aside / entry.name)
+        except OSError as error:
+            raise RunFolderError(self._sentence(error)) from None
+        return aside
+
+    def history(self) -> History:
+        """What earlier starts in this folder came to. Raises RunFolderError when that can't be read."""
+        try:
+            return History.of(read_events(self.events))
+        except OSError as error:
+            raise RunFolderError(self._sentence(error)) from None
+
+    def _sentence(self, error: OSError) -> str:
+        return (
+            f"the run folder {self.path} can't be used: {error.strerror or error}; "
+            "make it writable or choose another with --run-dir (or CLEANRL_RUN_DIR)"
+        )
+
+
+@dataclass(frozen=True)
+class History:
+    """Earlier starts, from their events."""
+
+    starts: int = 0
+    outcome: str | None = None
+    """Of the last start; None when it was cut off."""
+    seconds: float = 0.0
+    """How long they ran, all together."""
+
+    @property
+    def unfinished(self) -> bool:
+        """The last start was cut off, or suspended: the run goes on by itself."""
+        return self.starts > 0 and self.outcome in (None, "suspended")
+
+    @classmethod
+    def of(cls, events: Any) -> History:
+        starts, seconds, base, outcome = 0, 0.0, 0.0, None
+        began: float | None = None
+        for event in events:
+            at = float(event.get("timestamp") or 0.0)
+            if event["event"] == RUN_STARTED:
+                starts, began, base, outcome = starts + 1, at, seconds, None
+            if began is not None:
+                seconds = base + max(0.0, at - began)
+            if event["event"] in FINAL_EVENTS:
+                payload = event.get("payload")
+                outcome = str((payload if isinstance(payload, dict) else {}).get("outcome") or event["event"])
+                began = None
+        return cls(starts, outcome, seconds)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Whole or not at all, also when the machine dies."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,339 @@
+"""One run, from a checked configuration to its manifest and termination record.
+
+`CleanRLWorkerRuntime` brings the pieces together: it decides between starting, continuing and not starting at all,
+makes folder, environment and command, turns the child's facts into events, and writes down how it ended. Supervision
+itself is in `supervise`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from cleanrl_worker import (
+    environment,
+    flags,
+    get_worker_metadata,
+    preflight,
+    processes,
+    reproducibility,
+    telemetry,
+    wandb_mode,
+)
+from cleanrl_worker.book import Book, RunOptions
+from cleanrl_worker.config import CleanRLWorkerConfig
+from cleanrl_worker.fastlane import segment
+from cleanrl_worker.progress import ProgressLine, terminal_of
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY, Algorithm
+from cleanrl_worker.runfolder import History, RunFolder, RunFolderError
+from cleanrl_worker.supervise import (
+    DEADLINE_EXIT_CODE,
+    Ending,
+    Launch,
+    Stop,
+    Supervisor,
+    judge,
+)
+from cleanrl_worker.telemetry import EventLog
+
+__all__ = ["DEFAULT_ALGO_REGISTRY", "CleanRLWorkerRuntime", "FinishedRunError", "RunOptions", "plan"]
+
+log = logging.getLogger(__name__)
+
+_CLOSE_SECONDS = 5.0
+"""How long the end of a run waits for the gateway to have heard it all."""
+
+
+class FinishedRunError(Exception):
+    """The run's folder holds a run that has ended. The message names the ways on."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be started, without having touched anything."""
+
+    config: CleanRLWorkerConfig
+    findings: preflight.Findings
+    folder: RunFolder
+    command: list[str]
+
+    @property
+    def algorithm(self) -> Algorithm | None:
+        return self.findings.algorithm
+
+    def summary(self) -> dict[str, Any]:
+        """For a dry run."""
+        config = self.config.to_dict()
+        target = self.algorithm.target if self.algorithm else DEFAULT_ALGO_REGISTRY.get(self.config.algo)
+        return {
+            "status": "dry-run",
+            "module": target,
+            "callable": f"{target}.main" if self.algorithm and not self.algorithm.foreign else None,
+            "command": self.config.redactor.command(self.command),
+            "config": config,
+            "extras": config["extras"],
+            "mode": self.config.mode,
+            "run_dir": str(self.folder.path),
+            "requirements": self.findings.requirements,
+            "runnable": not self.findings.problems,
+            "problems": self.findings.problems,
+        }
+
+
+def plan(config: CleanRLWorkerConfig, options: RunOptions, env: Mapping[str, str]) -> Plan:
+    """Resolve a configuration to a command. Pure but for looking at what is installed."""
+    findings = preflight.look(config, env)
+    merged = {**env, **config.environment}
+    folder = RunFolder.choose(config.run_id, config.mode, merged, options.run_dir)
+    command: list[str] = []
+    if findings.algorithm is not None:
+        arguments = flags.build(
+            findings.algorithm,
+            env_id=config.env_id,
+            total_timesteps=config.total_timesteps,
+            seed=config.seed,
+            track=config.wandb,
+            cuda=config.cuda,
+            extras=config.extras,
+        )
+        command = flags.check_command(
+            [sys.executable, "-m", "cleanrl_worker.launcher", findings.algorithm.target, *arguments]
+        )
+    return Plan(config, findings, folder, command)
+
+
+class CleanRLWorkerRuntime:
+    """Runs one configuration. `run` is called once and returns how it ended; what can't start raises before it does."""
+
+    def __init__(
+        self,
+        config: CleanRLWorkerConfig,
+        options: RunOptions | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        stdout: TextIO | None = None,
+        owns_process: bool = False,
+    ) -> None:
+        """`owns_process`: this process ends with the run, so late signals are nobody's."""
+        self.config = config
+        self.options = options or RunOptions()
+        self._env = dict(os.environ if env is None else env)
+        self._stdout = sys.stdout if stdout is None else stdout
+        self._owns_process = owns_process
+
+    def run(self) -> Ending:
+        """Raises PreflightError, RunFolderError or FinishedRunError when the run can't be started."""
+        planned = plan(self.config, self.options, self._env)
+        if planned.findings.problems:
+            raise preflight.PreflightError(planned.findings.problems)
+        preflight.check_files(self.config, self._env)
+        folder = planned.folder
+        lock = folder.take()
+        try:
+            history = folder.history()
+            go_on = self._decide(history, folder)
+            if go_on is None:
+                return self._already_completed(folder)
+            if history.starts and not go_on:
+                log.info("what earlier starts left is now in %s", folder.set_aside())
+                history = History()
+            folder.prepare(self.config.to_dict())
+            self._sweep()
+            return self._run(planned, history, go_on)
+        finally:
+            os.close(lock)
+
+    def _decide(self, history: History, folder: RunFolder) -> bool | None:
+        """True: continue. False: from the start. None: there is nothing left to do."""
+        asked = self.options.go_on or bool(self.config.extras.get("continue"))
+        if history.starts == 0 or self.options.force:
+            return asked and not self.options.force
+        if history.unfinished:
+            log.info("an earlier start of this run was cut off; going on from its newest checkpoint")
+            return True
+        if asked:
+            return None if history.outcome == "completed" else True
+        raise FinishedRunError(
+            f"the run folder {folder.path} holds a run that has ended ({history.outcome}); choose another --run-id, "
+            "go on with --continue (or CLEANRL_CONTINUE=1), or start afresh in it with --force"
+        )
+
+    def _already_completed(self, folder: RunFolder) -> Ending:
+        """An earlier start completed: say so again to whoever did not hear it, and end."""
+        message = "the run had completed in an earlier start"
+        log.info(message)
+        ending = Ending("completed", 0, "Completed", message, 0)
+        with contextlib.ExitStack() as stack:
+            events = _opened_events(folder, self.config.run_id, None, stack)
+            book = Book(self.config, self.options, folder, events, ProgressLine(None))
+            self._connect(book, stack, lambda _: None, lambda _: None)
+            book.write_record(ending)
+        return ending
+
+    def _sweep(self) -> None:
+        for pid in processes.sweep_orphans():
+            log.warning("killed process %d, which an earlier worker had left behind", pid)
+        for name in segment.unlink_stale():
+            log.info("removed the shared memory %s, which an earlier run had left behind", name)
+
+    def _run(self, planned: Plan, history: History, go_on: bool) -> Ending:
+        config, options, folder = self.config, self.options, planned.folder
+        assert planned.algorithm is not None
+        base = {**self._env, **config.environment}
+        wandb = wandb_mode.resolve(
+            {**config.extras, **config.secrets}, base, folder.path, config.run_id, enabled=config.wandb
+        )
+        child_env = environment.build(
+            config, planned.algorithm, folder, base=self._env, wandb=wandb.environment, go_on=go_on
+        )
+        if planned.algorithm.foreign:
+            from cleanrl_worker.compat.site import child_environment
+
+            child_env = child_environment(child_env)
+        with contextlib.ExitStack() as stack:
+            stack.callback(segment.unlink_run, config.run_id)
+            terminal = terminal_of(sys.stderr, self._stdout)
+            events = _opened_events(folder, config.run_id, self._stdout, stack)
+            book = Book(config, options, folder, events, ProgressLine(terminal))
+            book.command = config.redactor.command(planned.command)
+            book.requirements = planned.findings.requirements
+            book.wandb = wandb.manifest()
+            book.reproducibility = reproducibility.collect(
+                config.to_dict(), book.command, environ=base, checkout=planned.algorithm.upstream_dir
+            )
+            limit = config.max_wallclock_seconds
+            supervisor = Supervisor(
+                Launch(
+                    command=planned.command,
+                    environment=child_env,
+                    folder=folder.path,
+                    stdout_log=folder.stdout_log,
+                    stderr_log=folder.stderr_log,
+                    speaks=planned.algorithm.kind == "own",
+                    log_cap=options.log_cap,
+                    log_keep=options.log_keep,
+                ),
+                book,
+                grace_seconds=options.grace_seconds,
+                limit_seconds=None if limit is None else max(0.0, limit - history.seconds),
+                limit_message_seconds=limit,
+                owns_process=self._owns_process,
+            )
+            stack.callback(supervisor.close)
+            stack.enter_context(supervisor.handling_signals())
+            self._serve_metrics(book, stack)
+            wishes = _Wishes(supervisor)
+            self._connect(book, stack, wishes.desired, wishes.refused)
+            return self._supervise(supervisor, book, planned.algorithm, wandb.notes, go_on)
+
+    def _supervise(
+        self, supervisor: Supervisor, book: Book, algorithm: Algorithm, notes: tuple[str, ...], go_on: bool
+    ) -> Ending:
+        try:
+            book.started(algorithm, go_on)
+            for note in notes:
+                book.note("info", note)
+            ending = judge(left := supervisor.run())
+        except OSError as error:  # the child could not be started, or the folder takes nothing at all
+            left = None
+            ending = Ending("failed", 1, "StartFailed", f"the run could not be started: {error}")
+        book.finish(ending, left)
+        return ending
+
+    def _serve_metrics(self, book: Book, stack: contextlib.ExitStack) -> None:
+        if self.options.metrics_port is None:
+            return
+        from cleanrl_worker.fastlane.exporter import Exporter
+
+        exporter = Exporter(self.config.run_id, self.options.metrics_host, self.options.metrics_port, book.run_state)
+        try:
+            exporter.start()
+        except OSError as error:
+            raise RunFolderError(
+                f"the metrics port {self.options.metrics_port} can't be used: {error.strerror}; choose another"
+            ) from None
+        stack.callback(exporter.close)
+
+    def _connect(
+        self,
+        book: Book,
+        stack: contextlib.ExitStack,
+        on_desired: Callable[[Any], None],
+        on_refused: Callable[[Any], None],
+    ) -> None:
+        if self.options.grpc_target is None:
+            return
+        from cleanrl_worker.session import Session, Worker
+
+        metadata, capabilities = get_worker_metadata()
+        config = self.config.to_dict()
+        extras = self.config.extras
+        session = Session.from_env(
+            self.options.grpc_target,
+            Worker(
+                run_id=self.config.run_id,
+                worker_id=self.config.worker_id or "",
+                algo=self.config.algo,
+                env_id=self.config.env_id,
+                schema_id=str(extras.get("schema_id") or ""),
+                schema_version=extras["schema_version"] if isinstance(extras.get("schema_version"), int) else 1,
+                attempt=self.options.attempt,
+                extras=config["extras"],
+                capabilities={**dataclasses.asdict(metadata), **dataclasses.asdict(capabilities)},
+            ),
+            book.events.path,
+            on_desired=on_desired,
+            on_refused=on_refused,
+        )
+        session.start()
+        book.session = session
+        stack.callback(session.close, _CLOSE_SECONDS)
+
+
+def _opened_events(folder: RunFolder, run_id: str, stdout: TextIO | None, stack: contextlib.ExitStack) -> EventLog:
+    on_terminal = terminal_of(stdout) is not None
+    quiet = frozenset({telemetry.HEARTBEAT, telemetry.SCALARS}) if on_terminal else frozenset()
+    try:
+        events = EventLog(folder.events, run_id, stdout, quiet=quiet)
+    except OSError as error:
+        raise RunFolderError(f"the event log {folder.events} can't be written: {error.strerror or error}") from None
+    stack.callback(events.close)
+    return events
+
+
+class _Wishes:
+    """Carries what the gateway wants to the supervisor. Called on the session's thread."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._checkpoint_request: int | None = None
+
+    def desired(self, desired: Any) -> None:
+        if desired.stop:
+            self._supervisor.ask_stop(_requested_stop(desired.stop_reason))
+            return
+        self._supervisor.ask_pause(desired.pause)
+        known, self._checkpoint_request = self._checkpoint_request, desired.checkpoint_request
+        if known is not None and desired.checkpoint_request > known:
+            self._supervisor.ask_checkpoint()
+
+    def refused(self, refusal: Any) -> None:
+        log.warning("the gateway refuses this worker: %s", refusal.message)
+        if refusal.fenced:
+            message = f"the gateway says that this worker's time is over: {refusal.message}"
+            self._supervisor.ask_stop(Stop("canceled", "Fenced", message, 1))
+
+
+def _requested_stop(reason: str) -> Stop:
+    message = f"stopped on request ({reason or 'cancel'})"
+    if reason == "suspend":
+        return Stop("suspended", "Suspended", message, 0)
+    if reason == "deadline":
+        return Stop("deadline_exceeded", "DeadlineExceeded", message, DEADLINE_EXIT_CODE)
+    return Stop("canceled", "Canceled", message, 0)

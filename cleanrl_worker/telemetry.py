@@ -1,0 +1,189 @@
+"""The run's event log: numbered JSON lines, in `events.jsonl` and on stdout.
+
+The file is the truth. Each line is in it before anything else hears of the event; a line that could not be written
+whole is taken back, and a torn last line (the machine died) is cut off by the next start, which goes on counting from
+the last whole line. The copy on stdout is a courtesy: a reader that went away or stopped reading costs the run nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+RUN_STARTED = "run_started"
+TRAINING_STARTED = "training_started"
+HEARTBEAT = "heartbeat"
+SCALARS = "scalars"
+CHECKPOINT_SAVED = "checkpoint_saved"
+CHECKPOINT_LOADED = "checkpoint_loaded"
+RUN_PAUSED = "run_paused"
+RUN_RESUMED = "run_resumed"
+NOTE = "note"
+RUN_COMPLETED = "run_completed"
+RUN_FAILED = "run_failed"
+RUN_CANCELLED = "run_cancelled"
+
+FINAL_EVENTS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED})
+
+_LONGEST_STDOUT_WAIT = 1.0
+"""How long, in seconds, a slow reader of stdout is waited for before the line is left out for it."""
+
+
+class EventLog:
+    """Appends events to the file and copies them to `stream`. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        stream: TextIO | None = sys.stdout,
+        *,
+        clock: Callable[[], float] = time.time,
+        quiet: frozenset[str] = frozenset(),
+    ) -> None:
+        """`quiet` names events that go to the file only. Raises OSError when the file can't be opened."""
+        self.path = path
+        self.run_id = run_id
+        self._stream = stream
+        self._quiet = quiet
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._patience = _LONGEST_STDOUT_WAIT
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._end, self.last_seq = _last_whole_line(self._fd)
+        os.ftruncate(self._fd, self._end)
+
+    def emit(self, event: str, **payload: Any) -> dict[str, Any]:
+        """Number one event, write it and return it. Raises OSError when the file did not take it."""
+        with self._lock:
+            record = {
+                "event": event,
+                "payload": _finite(payload),
+                "run_id": self.run_id,
+                "seq": self.last_seq + 1,
+                "timestamp": self._clock(),
+            }
+            line = encode(record)
+            try:
+                self._append(line)
+            finally:
+                self.last_seq += 1  # also when the file is full: stdout has used the number
+                if event not in self._quiet:
+                    self._copy(line)
+            return record
+
+    def close(self) -> None:
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+    def _append(self, line: bytes) -> None:
+        if os.fstat(self._fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the run's folder was removed while the run was on", str(self.path))
+        try:
+            written = 0
+            while written < len(line):
+                written += os.pwrite(self._fd, line[written:], self._end + written)
+        except OSError:
+            os.ftruncate(self._fd, self._end)
+            raise
+        self._end += len(line)
+
+    def _copy(self, line: bytes) -> None:
+        if self._stream is None:
+            return
+        try:
+            if not _writable(self._stream, self._patience):
+                self._patience = 0.0  # until it reads again, it is not waited for a second time
+                return
+            self._patience = _LONGEST_STDOUT_WAIT
+            self._stream.write(line.decode())
+            self._stream.flush()
+        except (OSError, ValueError):  # the reader closed the pipe, or the stream was closed in this process
+            self._stream = None
+            silence(sys.stdout)
+
+
+def encode(record: dict[str, Any]) -> bytes:
+    """One line: compact, keys sorted, strict JSON."""
+    return json.dumps(record, separators=(",", ":"), sort_keys=True, allow_nan=False, default=str).encode() + b"\n"
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole event in the file, oldest first; nothing when there is no file. A torn last line is left out."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        for line in file:
+            event = _parse(line)
+            if event is not None:
+                yield event
+
+
+def silence(stream: TextIO | None) -> None:
+    """Point a stream whose reader is gone at nothing, so that the interpreter's last flush doesn't complain."""
+    try:
+        if stream is not None:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+    except (OSError, ValueError):  # no descriptor behind it: nothing to flush either
+        return
+
+
+def _writable(stream: TextIO, patience: float) -> bool:
+    """False when the stream is a pipe that stays full. A write of an event after True does not block for long."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return not getattr(stream, "closed", False)
+    poller = select.poll()
+    poller.register(descriptor, select.POLLOUT)
+    return bool(poller.poll(patience * 1000))
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("seq"), int) else None
+
+
+def _last_whole_line(fd: int) -> tuple[int, int]:
+    """(offset after the last whole line, its number). A damaged line in the middle is skipped, never counted."""
+    end = last = offset = 0
+    with os.fdopen(os.dup(fd), "rb") as file:
+        for line in file:
+            offset += len(line)
+            event = _parse(line)
+            if event is not None:
+                end, last = offset, max(last, event["seq"])
+            elif line.endswith(b"\n"):
+                end = offset
+    return end, last
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

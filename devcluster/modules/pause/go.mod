@@ -1,0 +1,3 @@
+module cleanrl.devcluster/pause
+
+go 1.26.0

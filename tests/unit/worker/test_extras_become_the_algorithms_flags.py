@@ -1,0 +1,135 @@
+"""Which flags the algorithm gets, in which order and spelling, and which extras are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cleanrl_worker import flags
+from cleanrl_worker.registry import Algorithm, parse
+
+
+@pytest.fixture(autouse=True)
+def schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small algorithm with one flag of each kind."""
+
+    def entry(name: str, kind: str, default: Any, **more: Any) -> dict[str, Any]:
+        base = {"name": name, "type": kind, "default": default, "help": "", "optional": False, "runtime_only": False}
+        return {**base, **more}
+
+    fields = [
+        entry("env_id", "str", "E-v0"),
+        entry("total_timesteps", "int", 10),
+        entry("seed", "int", 1),
+        entry("cuda", "bool", True),
+        entry("track", "bool", False),
+        entry("num_envs", "int", 4),
+        entry("learning_rate", "float", 1e-3),
+        entry("anneal_lr", "bool", True),
+        entry("target_kl", "float", None, optional=True),
+        entry("network", "str", "separate", choices=["separate", "shared"]),
+        entry("device_ids", "list[int]", []),
+        entry("wandb_entity", "str", None, optional=True),
+    ]
+    jax = [field for field in fields if field["name"] != "cuda"]
+    known = {"algorithms": {"ppo": {"fields": fields}, "dqn_jax": {"fields": jax}}}
+    monkeypatch.setattr(flags, "load_schemas", lambda: known)
+
+
+def build(algorithm: str = "ppo", **options: Any) -> list[str]:
+    given = {"env_id": "E-v0", "total_timesteps": 5, "seed": None, "track": False, "cuda": False, "extras": {}}
+    return flags.build(parse(algorithm), **{**given, **options})
+
+
+def test_the_order_is_fixed() -> None:
+    extras = {"wandb_entity": "me", "algo_params": {"num-envs": 8, "anneal_lr": False}, "tensorboard_dir": "tb"}
+    assert build(seed=0, track=True, cuda=True, extras=extras) == [
+        *("--env-id=E-v0", "--total-timesteps=5", "--seed=0", "--track", "--cuda"),
+        *("--num-envs=8", "--no-anneal-lr", "--wandb-entity=me"),
+    ]
+
+
+def test_no_gpu_is_said_where_the_flag_exists() -> None:
+    assert "--no-cuda" in build()
+    assert not any("cuda" in word for word in build("dqn_jax"))
+    assert not any("cuda" in word for word in build("dqn_jax", cuda=True))
+    assert "--no-cuda" in build("cleanrl.ppo"), "upstream's script of the same name has the same flag"
+    assert not any("cuda" in word for word in build("plugin.x"))
+    assert "--no-cuda" in build("plugin.x", extras={"cuda": False})
+    assert "--cuda" in build("plugin.x", cuda=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"learning_rate": 2.5e-4}, ["--learning-rate=0.00025"]),
+        ({"learning_rate": 1}, ["--learning-rate=1"]),
+        ({"num_envs": 8.0}, ["--num-envs=8"]),
+        ({"num_envs": "8"}, ["--num-envs=8"]),
+        ({"anneal_lr": 0}, ["--no-anneal-lr"]),
+        ({"anneal_lr": "true"}, ["--anneal-lr"]),
+        ({"target_kl": None}, []),
+        ({"network": ""}, []),
+        ({"device_ids": [0, 1]}, ["--device-ids", "0", "1"]),
+        ({"seed": 1, "cuda": True, "track": True}, []),
+    ],
+)
+def test_values_are_written_by_their_type(value: dict[str, Any], words: list[str]) -> None:
+    assert build(extras={"algo_params": value})[3:] == words
+
+
+def test_a_stranger_gets_what_it_is_given() -> None:
+    extras = {"algo_params": {"a_b": True, "c": False, "d": [1, "x"], "e": {"f": 1}}, "g": 1.5, "h": None, "i": " "}
+    assert build("plugin.x", extras=extras)[2:] == ["--a-b", "--no-c", "--d=1", "--d=x", "--g=1.5"]
+
+
+def test_the_one_argparse_script_is_spoken_to_in_its_way() -> None:
+    words = build("cleanrl.ppo_pettingzoo_ma_atari", track=True, extras={"cuda": False, "algo_params": {"x": True}})
+    assert words[2:] == ["--track=True", "--cuda=False", "--x=True"]
+
+
+def test_the_workers_own_keys_are_never_passed_on() -> None:
+    assert build(extras=dict.fromkeys(flags.WORKER_KEYS - {"algo_params"}, "x"))[2:] == ["--no-cuda"]
+
+
+@pytest.mark.parametrize(
+    ("extras", "words"),
+    [
+        ({"algo_params": {"learning_rat": 1}}, "did you mean learning_rate"),
+        ({"tensorbord_dir": "x"}, "did you mean tensorboard_dir"),
+        ({"algo_params": {"num_envs": 1.5}}, "expected a whole number, got 1.5"),
+        ({"algo_params": {"num_envs": True}}, "expected a whole number, got true"),
+        ({"algo_params": {"learning_rate": "fast"}}, 'expected a number, got "fast"'),
+        ({"algo_params": {"anneal_lr": 2}}, "expected true or false, got 2"),
+        ({"algo_params": {"network": "both"}}, "expected one of separate, shared"),
+        ({"algo_params": {"network": {}}}, "expected text"),
+        ({"algo_params": {"device_ids": [0, "x"]}}, "expected a whole number"),
+        ({"algo_params": {"network": "a\nb"}}, "line break"),
+        ({"algo_params": {"a b": 1}}, "not a name"),
+    ],
+)
+def test_what_the_algorithm_would_refuse_is_refused_first(extras: dict[str, Any], words: str) -> None:
+    problems = flags.check(parse("ppo"), extras)
+    assert len(problems) == 1
+    assert problems[0].startswith("extras.")
+    assert words in problems[0]
+
+
+def test_fine_extras_pass() -> None:
+    params = {"learning-rate": "1e-3", "anneal_lr": "no", "target_kl": None, "procedural_generation": True}
+    assert flags.check(parse("ppo"), {"algo_params": params, "notes": "two\nlines"}) == []
+    assert flags.check(parse("plugin.x"), {"anything": 1}) == []
+
+
+@pytest.mark.parametrize("word", [None, "a\nb", "a\rb", "a\0b"])
+def test_a_command_is_made_of_plain_words(word: Any) -> None:
+    with pytest.raises(ValueError, match="Command component at index 1 "):
+        flags.check_command(["python", word])
+    assert flags.check_command(["python", 3]) == ["python", "3"]
+
+
+def test_a_default_is_known_where_the_schema_is() -> None:
+    assert flags.default_of(parse("ppo"), "num_envs") == 4
+    assert flags.default_of(parse("plugin.x"), "num_envs") is None
+    assert flags.default_of(Algorithm("x", "own", "m", schema_name="x"), "num_envs") is None
