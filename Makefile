@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
+# Compiled modules halve the start of every process that imports torch, whatever the surroundings say.
+export PYTHONDONTWRITEBYTECODE =
 VENV := .venv/bin
 PYTEST := $(VENV)/python -m pytest
 

@@ -86,7 +86,7 @@ def sync_environment(force: bool) -> None:
         [uv, "sync", "--frozen", "--all-extras", "--python", sys.executable],
         typical_seconds=120,
         cwd=PROJECT,
-        env={**os.environ, "VIRTUAL_ENV": ""},
+        env={**os.environ, "VIRTUAL_ENV": "", "UV_COMPILE_BYTECODE": "1"},  # pods see the environment read-only
         remedy="see the lines above; `make setup` tries again and keeps what was downloaded",
     )
     stamp.write_text(wanted)

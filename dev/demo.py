@@ -1,74 +1,372 @@
-"""`make demo`: train ppo on CartPole through the worker, then show what came of it and where to look next."""
+"""`make demo`: a manifest becomes a policy, on a real Kubernetes.
+
+It takes the cluster that KUBECONFIG names, else starts a local one, installs the operator by its chart, applies
+examples/ppo-cartpole.yaml, shows the run's states and learning curve until it ends, and says what to look at next.
+`--down` removes everything that it made. On a machine that can't carry a node it trains without a cluster.
+"""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import hashlib
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import demo_local
+
+from devcluster import Cluster, ClusterError, binaries, surroundings
+from devcluster.api import ApiError
+from devcluster.images import WORKER
+from devcluster.progress import StepFailed
 
 PROJECT = Path(__file__).resolve().parent.parent
-STEPS = 100_000
-BARS = "▁▂▃▄▅▆▇█"
+CHART = PROJECT / "helm" / "cleanrl-operator"
+EXAMPLE = PROJECT / "examples" / "ppo-cartpole.yaml"
+CLUSTER = "demo"
+RELEASE, SYSTEM = "cleanrl-demo", "cleanrl-demo-system"
+NAMESPACE, RUN = "cleanrl-demo", "ppo-cartpole"
+CRD = "cleanrlruns.mosaic.dev"
+PATIENCE_SECONDS = 60
+"""How long a run may have no status before the operator is looked at."""
+
+
+class Refused(Exception):
+    """Something outside refused; the message says what, in its own words."""
 
 
 def main() -> int:
-    """Run the worker as a user would, and read its event log as a user's tools would."""
-    run_dir = PROJECT / "var" / "demo" / time.strftime("%Y%m%d-%H%M%S")
-    command = [sys.executable, "-m", "cleanrl_worker.cli", "--algo", "ppo", "--env-id", "CartPole-v1"]
-    command += ["--total-timesteps", str(STEPS), "--seed", "1", "--run-dir", str(run_dir)]
-    command += ["--extras", json.dumps({"algo_params": {"save_model": True}})]
-    say(f"Training ppo on CartPole-v1 for {STEPS:,} steps on the CPU; about half a minute.\n")
+    """Run the demo or take it down."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--down", action="store_true", help="remove everything that the demo made")
+    parser.add_argument("--values", type=Path, help="values of the chart, such as your registry's images")
+    arguments = parser.parse_args()
+    try:
+        if arguments.down:
+            return take_down()
+        own = bool(os.environ.get("KUBECONFIG"))
+        reason = None if own else surroundings.why_no_node()
+        if reason:
+            say(f"Without a cluster, training runs on this machine alone. {reason}\n\n")
+            return demo_local.run()
+        tools = Tools.own() if own else Tools.local()
+        return demonstrate(tools, arguments.values)
+    except (Refused, ClusterError, ApiError, StepFailed, binaries.BinaryError) as error:
+        sys.stderr.write(f"demo: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\ndemo: interrupted. The run goes on in the cluster; `make demo-down` removes everything.\n")
+        return 130
+
+
+def demonstrate(tools: Tools, values: Path | None) -> int:
+    """From the chart to what to look at next."""
     started = time.monotonic()
-    code = subprocess.run(command, cwd=PROJECT, stdout=subprocess.DEVNULL, check=False).returncode
-    if code != 0:
-        say(f"The run failed with exit code {code}. What happened: {relative(run_dir / 'logs')}\n")
-        return code
-    returns = episode_returns(run_dir / "events.jsonl")
-    say(f"\nDone in {time.monotonic() - started:.0f} s. Mean return of the episodes over time (500 is perfect):\n")
-    say(f"  {curve(returns)}  {returns[-1]:.0f} at the end\n" if returns else "  no finished episode was reported\n")
-    say(
-        f"""
-What to look at next:
-  the learning curve     .venv/bin/tensorboard --logdir {relative(run_dir / "tensorboard")}
-  the analytics manifest {relative(run_dir / "analytics.json")}
-  the policy             {", ".join(map(relative, sorted(run_dir.glob("runs/*/*.cleanrl_model")))) or "not saved"}
-  every event            {relative(run_dir / "events.jsonl")}
-  another algorithm      .venv/bin/cleanrl-worker --algo dqn --env-id CartPole-v1 --total-timesteps 50000
-"""
+    install(tools, values)
+    start_afresh(tools)
+    tools.kubectl("apply", "-n", NAMESPACE, "-f", str(EXAMPLE))
+    say(f"Applied {relative(EXAMPLE)}: kind CleanRLRun, ppo on CartPole-v1. What happens to it:\n\n")
+    status = follow(tools)
+    completed = status.get("outcome") == "completed"
+    say(f"\nThe run ended after {time.monotonic() - started:.0f} s: {status['outcome']}. {status.get('message', '')}\n")
+    if completed:
+        open_the_claim(tools)
+    say(what_next(tools, status) if completed else what_went_wrong(tools, status))
+    return 0 if completed else 1
+
+
+def install(tools: Tools, values: Path | None) -> None:
+    """The operator by its chart, unless the cluster has one of somebody else's."""
+    path = r"jsonpath={.metadata.annotations.meta\.helm\.sh/release-name}"
+    owner = tools.kubectl("get", "crd", CRD, "--ignore-not-found", "-o", path)
+    if owner not in ("", RELEASE):
+        say(f"This cluster has an operator, of release {owner}: using that one.\n")
+        tools.ensure_namespace(NAMESPACE)
+        return
+    say("Installing the operator by its chart.\n")
+    options = ["--values", str(values)] if values else []
+    if tools.cluster is not None:
+        # The node lends the project's files to its pods: a changed source has to restart the operator.
+        options += ["--set", "image.tag=dev", "--set", "worker.image.tag=dev"]
+        options += ["--set-string", f"podAnnotations.source={digest_of_source()}"]
+    tools.helm("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM, "--create-namespace", *options)
+    tools.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
+    tools.ensure_namespace(NAMESPACE)
+
+
+def start_afresh(tools: Tools) -> None:
+    """A finished run never starts again: the demo's earlier one goes, with its data."""
+    if tools.kubectl("get", "cleanrlrun", RUN, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"):
+        say("Removing the run of an earlier demo.\n")
+        tools.kubectl("delete", "cleanrlrun", RUN, "-n", NAMESPACE, "--cascade=foreground")
+        tools.kubectl("delete", "pod,pvc", "-n", NAMESPACE, "-l", f"mosaic.dev/run={RUN}", "--grace-period=1")
+
+
+def follow(tools: Tools) -> dict[str, Any]:
+    """Show the run's states and its learning curve until it ends; its last status."""
+    began = time.monotonic()
+    told = 0
+    curve = Curve(tools)
+    with live_line() as draw:
+        while True:
+            status = tools.status()
+            transitions = status.get("transitions", [])
+            for each in transitions[told:]:
+                draw("")
+                say(f"  {time.monotonic() - began:5.1f} s  {each['to']:5}  {meaning(each)}\n")
+            told = len(transitions)
+            if status.get("fsmState") == "TERM":
+                draw("")
+                if curve.returns:
+                    say(f"\n  Return of the episodes over time (500 is perfect): {curve.drawn()}\n")
+                return status
+            if not transitions and time.monotonic() - began > PATIENCE_SECONDS:
+                raise Refused(
+                    f"the operator has not seen the run in {PATIENCE_SECONDS} s: look at it with\n"
+                    f"  {tools.line('-n', SYSTEM, 'get', 'pods')}\n"
+                    f"  {tools.line('-n', SYSTEM, 'logs', '-l', 'app.kubernetes.io/component=operator')}"
+                )
+            if status.get("podName") and status.get("fsmState") in ("HSHK", "RDY", "EXEC"):
+                curve.follow(status["podName"])
+            draw(curve.line())
+            time.sleep(0.5)
+
+
+def meaning(transition: dict[str, Any]) -> str:
+    """A state in words, for somebody who sees it for the first time."""
+    known = {
+        "INIT": "accepted; claim and pod are being made",
+        "HSHK": "the worker's container runs and registers with the operator",
+        "RDY": "registered; its capabilities are known",
+        "EXEC": "training",
+        "PAUSE": "stopped for now, from a checkpoint",
+        "FAULT": f"something went wrong ({transition['reason']})",
+        "TERM": "over, for good",
+    }
+    return known.get(transition["to"], str(transition["reason"]))
+
+
+class Curve:
+    """The learning curve out of the worker's own log, which tells more than the sampled status."""
+
+    def __init__(self, tools: Tools) -> None:
+        self.returns: list[float] = []
+        self._tools = tools
+        self._pods: set[str] = set()
+        self._newest: dict[str, Any] = {}
+
+    def follow(self, pod: str) -> None:
+        """Read this pod's log from now on, in the background."""
+        if pod not in self._pods:
+            self._pods.add(pod)
+            threading.Thread(target=self._read, args=(pod,), daemon=True).start()
+
+    def line(self) -> str:
+        """Where training is, on one line; empty before the first scalars."""
+        if not self._newest:
+            return ""
+        step, total = self._newest["step"], self._newest["total"]
+        return f"           {step / total:4.0%} of {total:,} steps, {self._newest['sps']:,.0f} a second  {self.drawn()}"
+
+    def drawn(self) -> str:
+        """The curve so far and its last value."""
+        return f"{demo_local.curve(self.returns, 40)} {self.returns[-1]:.0f}" if self.returns else ""
+
+    def _read(self, pod: str) -> None:
+        command = [*self._tools.kubectl_command, "logs", "-n", NAMESPACE, "-f", pod, "-c", "worker"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._tools.environment
+        ) as log:
+            assert log.stdout is not None
+            for text in log.stdout:
+                with contextlib.suppress(ValueError):  # lines for people are no JSON
+                    event = json.loads(text)
+                    if event.get("event") == "scalars":
+                        self._newest = event["payload"]
+                        value = self._newest["values"].get("charts/episodic_return")
+                        self.returns += [float(value)] if value is not None else []
+
+
+def open_the_claim(tools: Tools) -> None:
+    """A pod that keeps the run's folder open for reading: TensorBoard beside the worker has ended with it."""
+    path = "jsonpath={.items[0].spec.containers[0].image}"
+    image = tools.kubectl("get", "pods", "-n", NAMESPACE, "-l", f"mosaic.dev/run={RUN}", "-o", path) or WORKER
+    claim = tools.kubectl(
+        "get", "pvc", "-n", NAMESPACE, "-l", f"mosaic.dev/run={RUN}", "-o", "jsonpath={.items[0].metadata.name}"
     )
+    confined = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    container = {
+        "name": "tensorboard",
+        "image": image,
+        "command": ["python", "-m", "tensorboard.main", "--logdir", "/run-data/tensorboard", "--load_fast=false"],
+        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - an emptyDir of the pod's own
+        "securityContext": confined,
+        "volumeMounts": [
+            {"name": "claim", "mountPath": "/run-data", "subPath": f"runs/{tools.status()['runId']}", "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of the pod's own
+        ],
+    }
+    user = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": user,
+        "containers": [container],
+        "volumes": [
+            {"name": "claim", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    metadata = {"name": f"{RUN}-reader", "namespace": NAMESPACE, "labels": {"mosaic.dev/run": RUN}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    tools.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+    tools.kubectl("wait", "-n", NAMESPACE, f"pod/{RUN}-reader", "--for=condition=Ready", "--timeout=60s")
+
+
+def what_next(tools: Tools, status: dict[str, Any]) -> str:
+    """Lines that work as they stand."""
+    reader = f"{RUN}-reader"
+    policy = status.get("checkpoint", {}).get("path", "checkpoints")
+    setting = "" if tools.cluster is None else f"\n  export KUBECONFIG={tools.environment['KUBECONFIG']}"
+    if tools.cluster is not None and "kubectl" in str(tools.kubectl_command[0]):
+        setting += f"\n  alias kubectl={tools.kubectl_command[0]}"
+    return f"""
+What to look at next:{setting}
+  all runs             kubectl get cleanrlruns -A
+  this run's story     kubectl -n {NAMESPACE} describe cleanrlrun {RUN}
+  every field          kubectl explain cleanrlrun.spec
+  TensorBoard          kubectl -n {NAMESPACE} port-forward pod/{reader} 6006, then http://localhost:6006
+  the policy           kubectl -n {NAMESPACE} cp {reader}:/run-data/{policy} policy
+  the manifest         kubectl -n {NAMESPACE} exec {reader} -- cat /run-data/analytics.json
+  judge the policy     kubectl -n {NAMESPACE} apply -f examples/evaluate-ppo-cartpole.yaml
+  remove everything    make demo-down
+"""
+
+
+def what_went_wrong(tools: Tools, status: dict[str, Any]) -> str:
+    """Where the cause of a failure stands."""
+    return f"""
+Reason: {status.get("reason")}. Look closer with
+  {tools.line("-n", NAMESPACE, "describe", "cleanrlrun", RUN)}
+  {tools.line("-n", NAMESPACE, "logs", status.get("podName", "POD"), "-c", "worker")}
+"""
+
+
+def take_down() -> int:
+    """Remove the local cluster, or what the demo made in the user's own."""
+    if not os.environ.get("KUBECONFIG"):
+        Cluster(CLUSTER).down()
+        say("The demo's cluster is gone.\n")
+        return 0
+    tools = Tools.own()
+    tools.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+    if RELEASE in tools.helm("list", "-n", SYSTEM, "-q").split():
+        tools.helm("uninstall", RELEASE, "-n", SYSTEM, "--wait")
+        left = tools.kubectl("get", "cleanrlruns", "-A", "-o", "name")
+        if left:
+            say(f"There are runs of others, so the resource {CRD} stays.\n")
+        else:
+            tools.kubectl("delete", "crd", CRD, "--ignore-not-found")
+    tools.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found")
+    say("Everything that the demo made is gone.\n")
     return 0
 
 
-def episode_returns(log: Path) -> list[float]:
-    """The headline return in each scalar event of a run's log, oldest first."""
-    returns = []
-    for line in log.read_text().splitlines():
-        event = json.loads(line)
-        value = event.get("payload", {}).get("values", {}).get("charts/episodic_return")
-        if event.get("event") == "scalars" and value is not None:
-            returns.append(float(value))
-    return returns
+class Tools:
+    """kubectl and helm for one cluster."""
+
+    def __init__(self, environment: dict[str, str], cluster: Cluster | None) -> None:
+        programs = binaries.ensure_many(["kubectl", "helm"])
+        self.kubectl_command = [str(programs["kubectl"])]
+        self.environment = environment
+        self.cluster = cluster
+        """The local cluster; None for the user's own."""
+        self._helm = str(programs["helm"])
+
+    @classmethod
+    def own(cls) -> Tools:
+        """For the cluster that KUBECONFIG names."""
+        tools = cls(dict(os.environ), None)
+        server = tools.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+        say(f"Using the cluster at {server}, which KUBECONFIG names.\n")
+        return tools
+
+    @classmethod
+    def local(cls) -> Tools:
+        """For a local cluster, started if it is not up."""
+        cluster = Cluster(CLUSTER, node=True, gpus=2)
+        cluster.up(reuse=True)
+        return cls({**cluster.client_environment(), "KUBECONFIG": str(cluster.kubeconfig)}, cluster)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """What kubectl prints. Raises Refused with its own words."""
+        return self._run([*self.kubectl_command, *arguments], stdin)
+
+    def helm(self, *arguments: str) -> str:
+        """What helm prints. Raises Refused with its own words."""
+        return self._run([self._helm, *arguments], None)
+
+    def status(self) -> dict[str, Any]:
+        """The run's status, empty before there is one."""
+        run = json.loads(self.kubectl("get", "cleanrlrun", RUN, "-n", NAMESPACE, "-o", "json"))
+        return dict(run.get("status", {}))
+
+    def ensure_namespace(self, name: str) -> None:
+        """A namespace that enforces the restricted profile, as a careful platform team's would."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    def line(self, *arguments: str) -> str:
+        """A kubectl line that a person can copy."""
+        setting = "" if self.cluster is None else f"KUBECONFIG={self.environment['KUBECONFIG']} "
+        return f"{setting}{self.kubectl_command[0]} {' '.join(arguments)}"
+
+    def _run(self, command: list[str], stdin: str | None) -> str:
+        answer = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, env=self.environment)
+        if answer.returncode != 0:
+            raise Refused(f"{Path(command[0]).name} {' '.join(command[1:4])}: {answer.stderr.strip()}")
+        return answer.stdout.strip()
 
 
-def curve(values: list[float], width: int = 60) -> str:
-    """A line of block characters, scaled from zero to the largest value."""
-    size = max(1, -(-len(values) // width))
-    means = [sum(values[i : i + size]) / len(values[i : i + size]) for i in range(0, len(values), size)]
-    top = max([*means, 1e-9])
-    return "".join(BARS[min(len(BARS) - 1, int(max(0.0, mean) / top * len(BARS)))] for mean in means)
+@contextlib.contextmanager
+def live_line() -> Iterator[Callable[[str], None]]:
+    """A line that is drawn over itself on a terminal; elsewhere it is written now and then."""
+    terminal = sys.stdout.isatty()
+    due, written = 0.0, ""
+
+    def draw(text: str) -> None:
+        nonlocal due, written
+        if terminal:
+            say(f"\r\033[K{text}")
+        elif text and text != written and time.monotonic() > due:
+            say(f"{text}\n")
+            due, written = time.monotonic() + 5, text
+
+    try:
+        yield draw
+    finally:
+        draw("")
 
 
-def relative(path: Path) -> str:
-    """A path as a person in the project's folder would type it."""
-    return str(path.relative_to(PROJECT))
+def digest_of_source() -> str:
+    """Changes when the operator's source does."""
+    digest = hashlib.sha256()
+    for folder in ("operator", "cleanrl_protocol"):
+        for path in sorted((PROJECT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
-def say(text: str) -> None:
-    """Write for a person, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+relative = demo_local.relative
+say = demo_local.say
 
 
 if __name__ == "__main__":

@@ -348,11 +348,9 @@ def _why_not(node_object: Object) -> str:
     return str(_condition(node_object).get("message", "it has not reported yet")).rstrip(".")
 
 
-def remove_orphans(prefix: str) -> None:
-    """Take down the clusters of that prefix whose owner has died: a killed test run leaves them."""
+def remove_orphans() -> None:
+    """Take down the clusters whose owner has died: a killed test run leaves them. Those of `devcluster up` have none."""
     for name in known_clusters():
-        if not name.startswith(prefix):
-            continue
         cluster = Cluster(name)
         spec = Spec.load(cluster.layout)
         if spec is not None and spec.owner is not None and not Identity(**spec.owner).alive():

@@ -19,8 +19,6 @@ from devcluster.processes import Identity
 from devcluster.spec import Options
 from devcluster.surroundings import why_no_node
 
-_PREFIX = "pytest-"
-
 
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -48,11 +46,11 @@ def _shared(factory: pytest.TempPathFactory, kind: str, options: Options) -> Ite
     owner = Identity.of(os.getppid() if worker else os.getpid())
     assert owner is not None
     folder = factory.getbasetemp().parent if worker else factory.getbasetemp()
-    cluster = Cluster(f"{_PREFIX}{kind}-{owner.pid}", options)
+    cluster = Cluster(f"pytest-{kind}-{owner.pid}", options)
     users = folder / f"devcluster-{kind}.users"
     with _locked(users) as count:
         if count == 0:
-            remove_orphans(_PREFIX)
+            remove_orphans()
         cluster.up(reuse=True, owner=owner)
         users.write_text(str(count + 1))
     try:

@@ -285,7 +285,11 @@ def test_setuid_bits_do_not_come_out(tmp_path: Path) -> None:
     assert (final / "a").stat().st_mode & 0o7777 == 0o755
 
 
-@pytest.mark.parametrize("data", [b"", b"not gzip", gzip.compress(b"not tar"), gzip.compress(b"\0" * 10240)])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"not gzip", gzip.compress(b"not tar"), gzip.compress(b"\0" * 10240)],
+    ids=["empty", "not gzip", "not tar", "empty tar"],
+)
 def test_other_files_are_not_archives(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.tar.gz").write_bytes(data)
     assert len(archive.verify(tmp_path / "a.tar.gz")) == 1
