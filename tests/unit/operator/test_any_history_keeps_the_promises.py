@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import MAX_TRANSITIONS, State, Status
+from cleanrl_operator.decision import CreatePod, DeletePod
 from cleanrl_operator.facts import (
     EndReason,
     Facts,
@@ -17,7 +19,7 @@ from cleanrl_operator.facts import (
     SessionFacts,
     WorkerEnd,
 )
-from cleanrl_operator.fsm import CreatePod, DeletePod, decide, forward_path
+from cleanrl_operator.fsm import decide
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +65,9 @@ facts = st.builds(
     refusal=st.none() | st.builds(Refusal, kind=st.sampled_from(RefusalKind), message=st.just("no")),
     node_ready=st.sampled_from([None, True, False]),
     config_error=st.sampled_from(["", "", "", "bad"]),
+    claim_uid=st.sampled_from([None, "claim-1"]),
+    claim_lost=st.sampled_from(["", "", "", "gone"]),
+    predecessor=st.sampled_from(["", "", "", "run-1"]),
 )
 verbs = st.fixed_dictionaries(
     {"suspend": st.booleans(), "pause": st.booleans(), "cancel": st.sampled_from([False] * 9 + [True])}
@@ -71,8 +76,10 @@ histories = st.lists(st.tuples(facts, verbs, st.integers(-600, 4000)), min_size=
 
 
 @settings(max_examples=150, deadline=None)
-@given(histories)
-def test_promises_hold(history: list[tuple[Facts, dict[str, bool], int]]) -> None:
+@given(history=histories)
+def test_promises_hold(
+    forward_path: Callable[[Iterable[State]], bool], history: list[tuple[Facts, dict[str, bool], int]]
+) -> None:
     now, status = START, Status()
     walked: list[State] = []
     for fact, verb, seconds in history:

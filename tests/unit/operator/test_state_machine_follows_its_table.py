@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import Outcome, State, Status
+from cleanrl_operator.decision import CleanUp, CreatePod, Decision, DeletePod
 from cleanrl_operator.facts import (
     EndReason,
     Facts,
@@ -21,12 +22,12 @@ from cleanrl_operator.facts import (
     SessionFacts,
     WorkerEnd,
 )
-from cleanrl_operator.fsm import CleanUp, CreatePod, Decision, DeletePod, forward_path
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 UID = "uid-1"
 MakeSpec = Callable[..., Spec]
 Judge = Callable[..., Decision]
+Follows = Callable[[Iterable[State]], bool]
 
 
 def pod(situation: PodSituation, **fields: Any) -> PodFacts:
@@ -94,7 +95,7 @@ def test_created_suspended_it_waits_without_a_pod(make_spec: MakeSpec, judge: Ju
 
 
 @pytest.mark.parametrize("state", list(State))
-def test_the_helper_reaches_each_state(arrive: Callable[[State], Status], state: State) -> None:
+def test_the_helper_reaches_each_state(arrive: Callable[[State], Status], forward_path: Follows, state: State) -> None:
     status = arrive(state)
     assert status.fsm_state == state
     assert forward_path(transition.to for transition in status.transitions or [])
@@ -292,7 +293,9 @@ def test_an_optional_gpu_is_given_up_after_a_while(make_spec: MakeSpec, judge: J
     assert fallback.status.gpu_fallback
     assert fallback.effects == (DeletePod(UID),)
     assert any(event.reason == "GPUFallback" for event in fallback.events)
-    again = judge(spec, fallback.status, GONE, seconds=70)
+    gone = judge(spec, fallback.status, GONE, seconds=70)
+    assert (gone.status.pod_uid, gone.effects, gone.wake_at) == (None, (), START + timedelta(seconds=70))
+    again = judge(spec, gone.status, Facts(), seconds=70)
     assert again.status.fsm_state == State.INIT
     assert again.effects == (CreatePod(2),)
     assert again.status.retries == 0
@@ -349,6 +352,87 @@ def test_ttl_cleans_up_and_never_starts_again(
     assert late.status.fsm_state == State.TERM
 
 
+def test_a_lost_claim_ends_the_run_and_never_starts_it_afresh(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    fault = judge(make_spec(), arrive(State.EXEC), ended()).status
+    end = judge(make_spec(), fault, Facts(claim_lost="Claim run-1 is gone."), seconds=3600)
+    assert (end.status.fsm_state, end.status.outcome) == (State.TERM, Outcome.FAILED)
+    assert (end.status.reason, end.status.message) == ("ClaimLost", "Claim run-1 is gone.")
+    assert end.effects == ()
+
+
+def test_no_new_pod_while_an_earlier_one_may_still_write(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    fault = judge(make_spec(), arrive(State.EXEC), ended()).status
+    waiting = judge(make_spec(), fault, Facts(predecessor="run-1"), seconds=3600)
+    assert (waiting.status.fsm_state, waiting.status.reason) == (State.INIT, "WaitingForPod")
+    assert waiting.effects == ()
+    assert waiting.wake_at is not None
+    assert judge(make_spec(), waiting.status, Facts(), seconds=3600).effects == (CreatePod(2),)
+
+
+def test_an_image_error_keeps_its_pod_until_that_is_gone(make_spec: MakeSpec, judge: Judge) -> None:
+    facts = Facts(pod=pod(PodSituation.IMAGE_ERROR, message="not found"))
+    status = judge(make_spec(), Status(), Facts()).status
+    fault = judge(make_spec(), status, facts, seconds=301)
+    assert (fault.status.fsm_state, fault.status.pod_uid) == (State.FAULT, UID)
+    assert fault.effects == (DeletePod(UID),)
+    assert judge(make_spec(), fault.status, facts, seconds=3600).status.fsm_state == State.FAULT
+    gone = judge(make_spec(), fault.status, GONE, seconds=3600)
+    assert gone.status.retries == 1, "its own deletion must not count as a second failure"
+
+
+def test_a_withdrawn_suspend_is_carried_through_and_costs_nothing(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    asked = judge(make_spec(suspend=True), arrive(State.EXEC), STARTED)
+    assert asked.desired.stop
+    withdrawn = judge(make_spec(), asked.status, STARTED, seconds=1)
+    assert (withdrawn.desired.stop, withdrawn.desired.stop_reason) == (True, "suspend")
+    stopped = judge(make_spec(), withdrawn.status, STOPPED, seconds=2).status
+    assert (stopped.fsm_state, stopped.retries, stopped.pod_uid) == (State.INIT, 0, None)
+    assert judge(make_spec(), stopped, Facts(), seconds=3).effects == (CreatePod(2),)
+
+
+def test_what_would_only_happen_again_ends_a_suspended_run_too(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    end = judge(make_spec(suspend=True), arrive(State.EXEC), ended(exit_code=2, outcome="failed")).status
+    assert (end.fsm_state, end.reason) == (State.TERM, "BadConfig")
+
+
+def test_silence_and_a_kill_by_the_kubelet_is_a_lost_heartbeat(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    killed = replace(ended(exit_code=137), session=session(started_at=START, late_seconds=500))
+    assert judge(make_spec(), arrive(State.EXEC), killed).status.reason == "HeartbeatLost"
+
+
+def test_the_same_facts_twice_change_nothing(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    status = judge(make_spec(), arrive(State.EXEC), STARTED, seconds=5).status
+    assert judge(make_spec(), status, STARTED, seconds=500).status.dump() == status.dump()
+
+
+def test_a_limit_that_is_over_does_not_keep_waking_the_operator(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    over = judge(make_spec(maxWallclockMinutes=1), arrive(State.EXEC), STARTED, seconds=61)
+    assert over.wake_at is not None
+    assert over.wake_at > START + timedelta(seconds=61)
+
+
+def test_gpu_time_is_counted_when_the_pod_ends(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    spec = make_spec(resources={"gpus": {"requested": 2}})
+    end = judge(spec, arrive(State.EXEC), COMPLETED, seconds=100).status
+    assert end.gpu_seconds == 200
+
+
 EVERY_FACT = [
     Facts(),
     *(Facts(pod=pod(situation)) for situation in PodSituation if situation is not PodSituation.ENDED),
@@ -359,14 +443,15 @@ EVERY_FACT = [
     replace(STARTED, node_ready=False),
     *(Facts(refusal=Refusal(kind, "no")) for kind in RefusalKind),
     Facts(config_error="bad"),
-    Facts(claim_lost=True),
+    Facts(claim_lost="the claim is gone"),
+    Facts(predecessor="run-1"),
 ]
 VERBS: list[dict[str, Any]] = [{}, {"suspend": True}, {"pause": True}, {"cancel": True}, {"maxWallclockMinutes": 1}]
 
 
 @pytest.mark.parametrize("state", list(State))
 def test_every_state_has_an_answer_to_every_fact(
-    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge, state: State
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge, forward_path: Follows, state: State
 ) -> None:
     for facts, verb in product(EVERY_FACT, VERBS):
         before = arrive(state)

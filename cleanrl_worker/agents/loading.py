@@ -1,0 +1,114 @@
+"""Model files: ours, upstream's and MOSAIC's, told apart by keys and shapes. Only tensors and plain data are ever unpickled.
+
+Known layouts of a file: a bare state_dict; `{"model_state_dict", "global_step", ...}`; `{"model_weights", "args"}` (C51); a
+tuple of state_dicts, the actor's first (DDPG, TD3, SAC). Known networks: see `build_agent` here, and the value and actor
+networks in `evals/policies.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from cleanrl_worker.agents.gru import GRUAgent
+from cleanrl_worker.agents.minigrid import CODES, MinigridAgent
+from cleanrl_worker.agents.mlp import MLPAgent
+from cleanrl_worker.training.errors import BadConfig
+
+Weights = Mapping[str, Any]
+
+
+def read_model(path: Path) -> Any:
+    """What the file holds, as it was saved. Raises BadConfig for files that are not models."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise BadConfig(f"The model {path} does not exist.") from error
+    except Exception as error:  # torch raises what it likes for a file that is none
+        raise BadConfig(f"{path} is not a model file that can be read safely: {error}") from error
+
+
+def read_weights(path: Path) -> tuple[Any, int]:
+    """The weights in the file and the step they are from: CLEANRL_RESUME_GLOBAL_STEP, or the file's own, or 0."""
+    model = read_model(path)
+    step = model.get("global_step", 0) if isinstance(model, dict) else 0
+    given = os.environ.get("CLEANRL_RESUME_GLOBAL_STEP", "")
+    return weights_of(model), int(given) if given.isdigit() else int(step)
+
+
+def weights_of(model: Any) -> Any:
+    """The state_dict (or tuple of them) inside any of the known layouts."""
+    if isinstance(model, dict):
+        for key in ("model_state_dict", "model_weights"):
+            if key in model:
+                return model[key]
+    return model
+
+
+def load_into(agent: Any, weights: Any) -> None:
+    """Put foreign weights into an agent. Raises ValueError with the names that do not fit."""
+    if not isinstance(agent, nn.Module):
+        agent.load_state_dict(weights)
+        return
+    own = agent.state_dict()
+    missing = sorted(set(own) - set(weights))
+    wrong = [k for k in own if k in weights and tuple(own[k].shape) != tuple(weights[k].shape)]
+    if missing or wrong:
+        raise ValueError(f"missing: {', '.join(missing) or 'none'}; of another shape: {', '.join(wrong) or 'none'}")
+    agent.load_state_dict({name: torch.as_tensor(weights[name]) for name in own})
+
+
+def as_tensors(model: Any) -> Any:
+    """The same structure with NumPy arrays turned into tensors, as model files have them."""
+    import numpy as np
+
+    if isinstance(model, np.ndarray | np.generic):
+        return torch.from_numpy(np.array(model))
+    if isinstance(model, Mapping):
+        return {key: as_tensors(value) for key, value in model.items()}
+    if isinstance(model, list | tuple):
+        return type(model)(as_tensors(value) for value in model)
+    return model
+
+
+def build_agent(weights: Weights) -> MLPAgent | MinigridAgent | GRUAgent | None:
+    """The discrete actor-critic these weights belong to, loaded; None when they belong to none of them."""
+
+    def shape(name: str) -> tuple[int, ...]:
+        return tuple(weights[name].shape)
+
+    agent: MLPAgent | MinigridAgent | GRUAgent
+    if "cnn.network.0.weight" in weights:
+        actions, inputs = shape("actor.2.weight")[0], shape("actor.0.weight")[1]
+        if "cnn.network.7.weight" in weights:  # ours: a linear layer ends the backbone
+            features, flat = shape("cnn.network.7.weight")
+            agent = MinigridAgent(actions, view=_view(flat), features=features, scale=CODES)
+        else:  # MOSAIC's: the heads sit on the flattened image
+            agent = MinigridAgent(actions, view=_view(inputs), features=None, scale=255.0)
+    elif "gru.weight_ih_l0" in weights:
+        layers = sum(name.startswith("gru.weight_ih_l") for name in weights)
+        actions, hidden = shape("actor.weight")
+        agent = GRUAgent(shape("encoder.0.weight")[1], actions, hidden, layers)
+    elif "actor.4.weight" in weights and "critic.4.weight" in weights:  # ours, upstream's and MOSAIC's alike
+        width, obs_size = shape("actor.0.weight")
+        agent = MLPAgent(obs_size, shape("actor.4.weight")[0], width=width)
+    elif "network.0.weight" in weights and "actor.weight" in weights:
+        width, obs_size = shape("network.0.weight")
+        agent = MLPAgent(obs_size, shape("actor.weight")[0], shared=True, width=width)
+    else:
+        return None
+    load_into(agent, weights)
+    return agent
+
+
+def _view(flat: int) -> int:
+    view = math.isqrt(flat // 64)
+    if 64 * view * view != flat:
+        raise BadConfig(f"The model's backbone has {flat} outputs, which no square view of 64 channels has.")
+    return view

@@ -1,0 +1,185 @@
+"""gymnasium 1.x, seen by a script written for 0.29.
+
+What changed that such scripts trip over: vector environments now reset a finished member in the *next* step; here they do
+it in the same step again, unless the script asks otherwise, and the last observation and info are found where 0.29 had
+them. Wrappers were renamed and their arguments changed; the old ones work. Wrappers no longer answer for the attributes
+of what they wrap; here they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+MADE_BY_WORKER = "made_by_worker"
+"""Attribute of a recorder that `gym.make` added by itself."""
+
+
+class FinalInfos(list[Any]):
+    """`infos["final_info"]` both ways: 0.29's list of one dict or None per environment, and 1.x's dict of arrays."""
+
+    def __init__(self, batched: dict[str, Any], present: Any) -> None:
+        super().__init__(_member(batched, index) if there else None for index, there in enumerate(present))
+        self._batched = batched
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._batched[key] if isinstance(key, str) else super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._batched if isinstance(key, str) else super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._batched.get(key, default)
+
+    def keys(self) -> Any:
+        return self._batched.keys()
+
+    def items(self) -> Any:
+        return self._batched.items()
+
+
+def old_infos(infos: dict[str, Any]) -> dict[str, Any]:
+    """Add what 0.29 had to the infos of a same-step vector environment. Scripts for 1.x find theirs as well."""
+    if "final_obs" in infos:
+        infos["final_observation"] = infos["final_obs"]
+        infos["_final_observation"] = infos["_final_obs"]
+    batched = infos.get("final_info")
+    if isinstance(batched, dict):
+        infos["final_info"] = FinalInfos(batched, infos["_final_info"])
+        if "episode" in batched and "episode" not in infos:  # where a script for 1.x's default mode looks
+            infos["episode"], infos["_episode"] = batched["episode"], batched["_episode"]
+    return infos
+
+
+def _member(batched: dict[str, Any], index: int) -> dict[str, Any]:
+    """The info of one environment out of the batched one."""
+    return dict(_member_items(batched, index))
+
+
+def _member_items(batched: dict[str, Any], index: int) -> Iterator[tuple[str, Any]]:
+    for key, value in batched.items():
+        mask = batched.get(f"_{key}")
+        if mask is not None and mask[index]:
+            yield key, _member(value, index) if isinstance(value, dict) else value[index]
+
+
+def patch_sync_vector(module: ModuleType) -> None:
+    _default_to_same_step(module.SyncVectorEnv, module.AutoresetMode.SAME_STEP)
+    _translate_infos(module.SyncVectorEnv, "step")
+
+
+def patch_async_vector(module: ModuleType) -> None:
+    _default_to_same_step(module.AsyncVectorEnv, module.AutoresetMode.SAME_STEP)
+    _translate_infos(module.AsyncVectorEnv, "step_wait")
+
+
+def _default_to_same_step(vector: type, same_step: Any) -> None:
+    original = vector.__init__  # type: ignore[misc]
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
+        kwargs.setdefault("autoreset_mode", same_step)
+        original(self, *args, **kwargs)
+
+    vector.__init__ = __init__  # type: ignore[misc]
+
+
+def _translate_infos(vector: type, method: str) -> None:
+    original = getattr(vector, method)
+
+    def translated(self: Any, *args: Any, **kwargs: Any) -> Any:
+        observations, rewards, terminations, truncations, infos = original(self, *args, **kwargs)
+        return observations, rewards, terminations, truncations, old_infos(infos)
+
+    setattr(vector, method, translated)
+
+
+def patch_wrappers(wrappers: Any) -> None:
+    """The names and the constructor arguments of 0.29."""
+    transform, resize = wrappers.TransformObservation, wrappers.ResizeObservation
+    _adapt_init(
+        transform, lambda args, kwargs: (args, kwargs if len(args) > 2 else {"observation_space": None} | kwargs)
+    )
+    _adapt_init(resize, _square)
+    _adapt_init(wrappers.RecordEpisodeStatistics, _renamed("deque_size", "buffer_length"))
+
+    class FrameStack(wrappers.FrameStackObservation):  # type: ignore[misc]
+        def __init__(self, env: Any, num_stack: int, lz4_compress: bool = False) -> None:
+            del lz4_compress  # frames are plain arrays now
+            super().__init__(env, num_stack)
+
+    wrappers.FrameStack = FrameStack
+    wrappers.GrayScaleObservation = wrappers.GrayscaleObservation
+    wrappers.AutoResetWrapper = wrappers.Autoreset
+    wrappers.PixelObservationWrapper = wrappers.AddRenderObservation
+
+
+def _square(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """0.29 took one number for a square, and lists."""
+
+    def pair(shape: Any) -> Any:
+        if isinstance(shape, int):
+            return (shape, shape)
+        return tuple(shape) if isinstance(shape, list) else shape
+
+    if "shape" in kwargs:
+        return args, {**kwargs, "shape": pair(kwargs["shape"])}
+    return (*args[:1], *(pair(shape) for shape in args[1:2]), *args[2:]), kwargs
+
+
+def _renamed(old: str, new: str) -> Any:
+    def rename(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args, {(new if key == old else key): value for key, value in kwargs.items()}
+
+    return rename
+
+
+def _adapt_init(wrapper: Any, adapt: Any) -> None:
+    original = wrapper.__init__
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
+        args, kwargs = adapt(args, kwargs)
+        original(self, *args, **kwargs)
+
+    wrapper.__init__ = __init__
+
+
+def patch_core(core: Any) -> None:
+    """A wrapper answers for the attributes of the environment inside it, as it did up to 0.29."""
+
+    def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - it becomes the class's own
+        if name.startswith("_") or name == "env":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.env, name)
+
+    core.Wrapper.__getattr__ = __getattr__
+
+
+def patch_record_video(rendering: Any) -> None:
+    """Recorders tell what W&B's `monitor_gym` asks when they close, and the script's own replaces the worker's."""
+    recorder = rendering.RecordVideo
+    original = recorder.stop_recording
+    original_init = recorder.__init__
+
+    def __init__(self: Any, env: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
+        original_init(self, env, *args, **kwargs)
+        inner = env
+        while inner is not None:
+            if vars(inner).get(MADE_BY_WORKER):  # the same pictures twice would cost the encoding twice
+                inner.episode_trigger, inner.step_trigger = (lambda _: False), None
+            inner = vars(inner).get("env")
+
+    recorder.__init__ = __init__
+
+    def stop_recording(self: Any) -> None:
+        name = self._video_name
+        original(self)
+        path = Path(self.video_folder) / f"{name}.mp4"
+        if path.exists():
+            self.newest_video = str(path)
+
+    recorder.stop_recording = stop_recording
+    recorder.newest_video = ""
+    recorder.path = property(lambda self: self.newest_video)
+    recorder.enabled = property(lambda self: bool(self.newest_video))

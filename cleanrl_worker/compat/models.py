@@ -1,0 +1,117 @@
+"""A foreign script's model files: saving into folders that do not exist yet, and starting from given weights."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cleanrl_worker.compat.hooks import say
+
+RESUME_PATH = "CLEANRL_RESUME_PATH"
+RESUME_STEP = "CLEANRL_RESUME_GLOBAL_STEP"
+EVALUATION_EPISODES = "MOSAIC_CLEANRL_EVAL_EPISODES"
+
+
+def patch_save(serialization: Any) -> None:
+    """`torch.save` makes the parent folders of a path."""
+    original = serialization.save
+
+    def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(f, str | os.PathLike):
+            Path(f).parent.mkdir(parents=True, exist_ok=True)
+        original(obj, f, *args, **kwargs)
+
+    serialization.save = save
+    torch = sys.modules.get("torch")
+    if getattr(torch, "save", None) is original:  # torch was imported before us and has the old one under its own name
+        torch.save = save  # type: ignore[union-attr]
+
+
+def patch_resume(module: Any) -> None:
+    """Load the weights in `CLEANRL_RESUME_PATH` into the modules they belong to, when a script moves those to a device.
+
+    A file may hold one set of weights or a tuple of them (actor, critics). Each set goes, once, into the first module
+    with exactly its keys and shapes. What was loaded, and what was not, is said.
+    """
+    if not os.environ.get(RESUME_PATH):
+        return
+    original = module.Module.to
+    weights: list[dict[str, Any]] | None = None
+
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal weights
+        if weights is None:
+            weights = _load(os.environ[RESUME_PATH])
+        for index, state in enumerate(weights):
+            if _fits(state, self):
+                self.load_state_dict(state)
+                del weights[index]
+                say(
+                    f"resumed {type(self).__name__} from {os.environ[RESUME_PATH]} (weights only: no optimizer, no step)"
+                )
+                break
+        return original(self, *args, **kwargs)
+
+    module.Module.to = to
+    atexit.register(lambda: say(_unused(weights)) if weights or weights is None else None)
+
+
+def _unused(weights: list[dict[str, Any]] | None) -> str:
+    found = "no module was moved to a device" if weights is None else f"{len(weights)} sets of weights fit no module"
+    return f"not everything in {RESUME_PATH} was used: {found}"
+
+
+def _load(path: str) -> list[dict[str, Any]]:
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 - any fault of the file has the same consequence
+        say(f"cannot resume from {path}: {error}")
+        return []
+    if isinstance(content, dict) and isinstance(content.get("global_step"), int):
+        os.environ[RESUME_STEP] = str(content["global_step"])
+    found = list(_states(content))
+    if not found:
+        say(f"cannot resume from {path}: it holds no weights")
+    return found
+
+
+def _states(content: Any) -> Iterator[dict[str, Any]]:
+    """The sets of weights in a file: bare, under a well-known key, or several in a tuple."""
+    import torch
+
+    if isinstance(content, tuple | list):
+        for item in content:
+            yield from _states(item)
+    elif isinstance(content, dict):
+        for key in ("model_state_dict", "model_weights"):
+            if key in content:
+                yield from _states(content[key])
+                return
+        if content and all(isinstance(value, torch.Tensor) for value in content.values()):
+            yield content
+
+
+def _fits(state: dict[str, Any], module: Any) -> bool:
+    own = module.state_dict()
+    return own.keys() == state.keys() and all(own[key].shape == state[key].shape for key in own)
+
+
+def patch_evaluation(module: ModuleType) -> None:
+    """The environment may say over how many episodes a script evaluates its model."""
+    original = module.evaluate
+
+    def evaluate(*args: Any, **kwargs: Any) -> Any:
+        episodes = os.environ.get(EVALUATION_EPISODES, "")
+        if episodes.isdigit():
+            kwargs["eval_episodes"] = int(episodes)
+            args = args[:3]  # model_path, make_env, env_id; the episodes come fourth
+        return original(*args, **kwargs)
+
+    module.evaluate = evaluate  # type: ignore[attr-defined]

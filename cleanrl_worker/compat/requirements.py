@@ -1,0 +1,94 @@
+"""What a foreign script needs that is not installed, found without running or importing it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "huggingface_hub": "huggingface-hub",
+    "multi_agent_ale_py": "multi-agent-ale-py",
+    "shimmy": "shimmy[dm-control]",
+    "stable_baselines3": "stable-baselines3",
+    "yaml": "pyyaml",
+}
+_PROVIDED = frozenset({"gym"})
+"""Imports that a patch of ours answers."""
+
+
+@dataclass(frozen=True)
+class MissingModule:
+    module: str
+    script: str
+    """The file that imports it."""
+    command: str
+    """What installs it."""
+
+    def __str__(self) -> str:
+        return f"{self.script} imports {self.module}, which is not installed: {self.command}"
+
+
+def foreign_requirements(script: str | Path) -> list[MissingModule]:
+    """The modules that the script cannot do without and this Python does not have, one entry each, by name.
+
+    Imports that run unconditionally count, in the script and in the files of its checkout that it imports; one inside
+    `try`, `if` or a function is the script's own business. A script that cannot be read or parsed has no requirements
+    here: running it gives the better error.
+    """
+    path = Path(script).resolve()
+    roots = [path.parent, path.parent.parent]  # cleanrl/<name>.py: the folder itself and the checkout
+    missing: dict[str, MissingModule] = {}
+    pending, seen = [path], set[Path]()
+    while pending:
+        source = pending.pop()
+        if source in seen:
+            continue
+        seen.add(source)
+        for module in _imports(source):
+            local = _local_file(module, roots)
+            if local is not None:
+                pending.append(local)
+                continue
+            top = module.partition(".")[0]
+            namespace = any((root / top).is_dir() for root in roots)
+            if top not in missing and not namespace and not _available(top):
+                distribution = _DISTRIBUTIONS.get(top, top)
+                missing[top] = MissingModule(top, source.name, f"python -m pip install {distribution}")
+    return sorted(missing.values(), key=lambda item: item.module)
+
+
+def _imports(source: Path) -> Iterator[str]:
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)  # a submodule, where it is one
+
+
+def _local_file(module: str, roots: list[Path]) -> Path | None:
+    relative = Path(*module.split("."))
+    for root in roots:
+        for candidate in (root / relative.with_suffix(".py"), root / relative / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def _available(top: str) -> bool:
+    if top in _PROVIDED or top in sys.builtin_module_names or top in sys.stdlib_module_names:
+        return True
+    try:
+        return importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False

@@ -1,0 +1,51 @@
+"""Where a foreign script's TensorBoard events and W&B runs go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+TENSORBOARD_DIR = "CLEANRL_TENSORBOARD_DIR"
+_WANDB_ARGUMENTS = {
+    "project": ("WANDB_PROJECT", "WANDB_PROJECT_NAME"),
+    "entity": ("WANDB_ENTITY", "WANDB_ENTITY_NAME"),
+    "name": ("WANDB_NAME",),
+}
+
+
+def patch_summary_writer(module: ModuleType) -> None:
+    """A writer's folder keeps its own name and moves under the run's TensorBoard folder, when there is one."""
+    writer: Any = module.SummaryWriter
+    original = writer.__init__
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
+        root = os.environ.get(TENSORBOARD_DIR)
+        if root:
+            given = kwargs.pop("logdir", None) or kwargs.pop("log_dir", None) or (args[0] if args else None)
+            args = (str(Path(root) / Path(given).name) if given else root, *args[1:])
+        original(self, *args, **kwargs)
+
+    writer.__init__ = __init__
+
+
+def set_wandb_environment() -> None:
+    """Nothing leaves the machine unless the run says so."""
+    os.environ.setdefault("WANDB_MODE", "offline")
+
+
+def patch_wandb(wandb: Any) -> None:
+    """`wandb.init` takes project, entity and name from the environment where the script gives none."""
+    original = wandb.init
+
+    def init(*args: Any, **kwargs: Any) -> Any:
+        for argument, variables in _WANDB_ARGUMENTS.items():
+            if kwargs.get(argument) is None:
+                value = next((os.environ[name] for name in variables if os.environ.get(name)), None)
+                if value is not None:
+                    kwargs[argument] = value
+        kwargs.setdefault("reinit", "finish_previous")
+        return original(*args, **kwargs)
+
+    wandb.init = init

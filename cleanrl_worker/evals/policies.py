@@ -1,0 +1,242 @@
+"""Saved models as policies. Which network a file holds is told from its keys and shapes, not from the algorithm's name.
+
+How a policy acts by default is what users of the algorithm expect of its evaluation: actor-critics sample, value networks take
+a random action in one step of twenty, deterministic actors add a little noise, SAC takes its mean. `greedy` leaves all of that
+out.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cleanrl_worker.training.dense import log_softmax
+from cleanrl_worker.training.envs import Envs
+from cleanrl_worker.training.errors import BadConfig
+
+Weights = Mapping[str, Any]
+EPSILON = 0.05
+ACTOR_NOISE = 0.1
+
+
+class Policy(ABC):
+    """Chooses actions for a batch of observations. One instance serves one set of environments."""
+
+    obs_size: int | None = None
+    """The length of the observation vectors it was trained on; None for images."""
+    flattens = False
+    """Whether it takes images too, as vectors."""
+    normaliser: dict[str, Any] | None = None
+    """Statistics by which its observations were normalised."""
+
+    @abstractmethod
+    def __call__(
+        self, obs: npt.NDArray[Any], starts: npt.NDArray[np.bool_], rng: np.random.Generator, greedy: bool, /
+    ) -> npt.NDArray[Any]:
+        """An action per row. `starts` marks rows that begin an episode."""
+
+
+def load_policy(path: Path, envs: Envs) -> Policy:
+    """Read a model file and check that it fits the environments. Raises BadConfig, with the remedy."""
+    from cleanrl_worker.agents.loading import read_model
+
+    policy = policy_of(read_model(path), envs)
+    if policy is None:
+        raise BadConfig(f"{path} holds no network that is known here: its keys fit none of the algorithms.")
+    have = math.prod(envs.obs_shape) if len(envs.obs_shape) == 1 or policy.flattens else None
+    if policy.obs_size != have:
+        wanted = "images" if policy.obs_size is None else f"vectors of {policy.obs_size}"
+        raise BadConfig(
+            f"The model {path} was trained on {wanted}, and this environment shows {envs.obs_shape}: use its own --env-id."
+        )
+    return policy
+
+
+def policy_of(model: Any, envs: Envs) -> Policy | None:
+    """The policy inside a loaded model file, None when it is not recognised."""
+    from cleanrl_worker.agents.loading import build_agent, weights_of
+
+    if isinstance(model, list | tuple):
+        return _actor(model[0], envs)
+    weights = weights_of(model)
+    if not isinstance(weights, Mapping):
+        return None
+    if "actor_mean.0.weight" in weights:
+        return GaussianPolicy(weights)
+    agent = build_agent(weights)
+    if agent is not None:
+        return ActorCriticPolicy(agent)
+    if "fc_mu.weight" in weights or "fc_mean.weight" in weights:
+        return _actor(weights, envs)
+    if "network.0.weight" in weights and isinstance(model, dict) and "model_weights" in model:
+        return CategoricalValuePolicy(weights, model.get("args", {}), int(envs.single_action_space.n))
+    if "network.0.weight" in weights:
+        return ValuePolicy(weights)
+    return None
+
+
+def _actor(weights: Any, envs: Envs) -> Policy | None:
+    if not isinstance(weights, Mapping) or "fc1.weight" not in weights:
+        return None
+    return BoundedActorPolicy(weights, envs.single_action_space)
+
+
+class Dense:
+    """Linear layers, each with an optional LayerNorm, with `activation` between them."""
+
+    def __init__(self, weights: Weights, names: list[str], activation: str) -> None:
+        self.layers = [
+            (_array(weights[f"{n}.weight"]).T, _array(weights[f"{n}.bias"]), _norm(weights, n)) for n in names
+        ]
+        self.activation = np.tanh if activation == "tanh" else lambda x: np.maximum(x, 0)
+        self.inputs = int(self.layers[0][0].shape[0])
+
+    def __call__(self, x: npt.NDArray[Any], *, activate_last: bool = False) -> npt.NDArray[np.float32]:
+        for index, (weight, bias, norm) in enumerate(self.layers):
+            x = x @ weight + bias
+            if norm is not None:
+                centred = x - x.mean(axis=-1, keepdims=True)
+                x = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * norm[0] + norm[1]
+            if activate_last or index < len(self.layers) - 1:
+                x = self.activation(x)
+        return x
+
+
+class ValuePolicy(Policy):
+    """DQN and PQN: the action of the largest value."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.network = Dense(weights, _linear_names(weights, "network"), "relu")
+        self.obs_size = self.network.inputs
+
+    def values(self, obs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        return self.network(obs)
+
+    def __call__(self, obs: Any, _starts: Any, rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
+        values = self.values(obs)
+        actions: npt.NDArray[Any] = values.argmax(axis=1)
+        if not greedy:
+            explore = rng.random(len(obs)) < EPSILON
+            actions = np.where(explore, rng.integers(0, values.shape[1], len(obs)), actions)
+        return actions
+
+
+class CategoricalValuePolicy(ValuePolicy):
+    """C51: the action of the largest expected value."""
+
+    def __init__(self, weights: Weights, args: Mapping[str, Any], actions: int) -> None:
+        super().__init__(weights)
+        outputs = self.network.layers[-1][0].shape[1]
+        if outputs % actions:
+            raise BadConfig(
+                f"The model has {outputs} outputs, which {actions} actions do not divide: use its own --env-id."
+            )
+        count = outputs // actions
+        if "atoms" in weights:
+            self.atoms = _array(weights["atoms"])
+        else:
+            bounds = float(args.get("v_min", -10.0)), float(args.get("v_max", 10.0))
+            self.atoms = np.linspace(*bounds, count, dtype=np.float32)
+
+    def values(self, obs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        logits = self.network(obs).reshape(len(obs), -1, len(self.atoms))
+        return np.asarray(np.exp(log_softmax(logits)) @ self.atoms)
+
+
+class GaussianPolicy(Policy):
+    """PPO and RPO for continuous actions."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.mean = Dense(weights, _linear_names(weights, "actor_mean"), "tanh")
+        self.std = np.exp(_array(weights["actor_logstd"]))
+        self.obs_size = self.mean.inputs
+        if "obs_normaliser.mean" in weights:
+            self.normaliser = {
+                name: np.asarray(weights[f"obs_normaliser.{name}"], np.float64) for name in ("mean", "var", "count")
+            }
+
+    def __call__(self, obs: Any, _starts: Any, rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
+        means = self.mean(obs)
+        return means if greedy else means + self.std * rng.standard_normal(means.shape, dtype=np.float32)
+
+
+class BoundedActorPolicy(Policy):
+    """DDPG, TD3 and SAC: tanh, scaled to the bounds of the action space."""
+
+    def __init__(self, weights: Weights, space: Any) -> None:
+        self.stochastic = "fc_mean.weight" in weights
+        self.trunk = Dense(weights, ["fc1", "fc2"], "relu")
+        self.head = Dense(weights, ["fc_mean" if self.stochastic else "fc_mu"], "relu")
+        self.obs_size = self.trunk.inputs
+        low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
+        self.low, self.high = low, high
+        self.scale = _array(weights["action_scale"]).reshape(-1) if "action_scale" in weights else (high - low) / 2
+        self.bias = _array(weights["action_bias"]).reshape(-1) if "action_bias" in weights else (high + low) / 2
+
+    def __call__(self, obs: Any, _starts: Any, rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
+        actions = np.tanh(self.head(self.trunk(obs, activate_last=True))) * self.scale + self.bias
+        if not greedy and not self.stochastic:
+            actions = actions + rng.standard_normal(actions.shape, dtype=np.float32) * (self.scale * ACTOR_NOISE)
+        return np.asarray(np.clip(actions, self.low, self.high))
+
+
+class ActorCriticPolicy(Policy):
+    """PPO for discrete actions: dense, convolutional or recurrent."""
+
+    def __init__(self, agent: Any) -> None:
+        from cleanrl_worker.agents.gru import GRUAgent
+        from cleanrl_worker.agents.mlp import MLPAgent
+
+        self.agent = agent.eval()
+        self.recurrent = self.flattens = isinstance(agent, GRUAgent)
+        self.memory: Any = None
+        if self.recurrent:
+            self.obs_size = agent.encoder[0].in_features
+        elif isinstance(agent, MLPAgent):
+            first = agent.network if agent.shared else agent.actor
+            self.obs_size = first[0].in_features  # type: ignore[index] # a Sequential of Linears
+
+    def __call__(self, obs: Any, starts: Any, rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
+        import torch
+
+        with torch.no_grad():
+            if self.recurrent:
+                if self.memory is None:
+                    self.memory = self.agent.initial_memory(len(obs))
+                batch = torch.as_tensor(obs)[None], self.memory, torch.as_tensor(starts)[None]
+                logits, _, self.memory = self.agent(*batch)
+                logits = logits[0]
+            else:
+                logits, _ = self.agent(torch.as_tensor(obs))
+        scores = logits.numpy()
+        if not greedy:
+            scores = scores - np.log(rng.standard_exponential(scores.shape))
+        return np.asarray(scores.argmax(axis=1))
+
+
+def _array(value: Any) -> npt.NDArray[np.float32]:
+    return np.asarray(value, np.float32)
+
+
+def _linear_names(weights: Weights, prefix: str) -> list[str]:
+    """The Linear layers of a Sequential, in order: those whose weight is a matrix."""
+    found = [name.split(".") for name in weights if name.startswith(f"{prefix}.") and name.endswith(".weight")]
+    numbers = sorted(int(parts[1]) for parts in found if len(parts) == 3 and parts[1].isdigit())
+    return [f"{prefix}.{n}" for n in numbers if len(weights[f"{prefix}.{n}.weight"].shape) == 2]
+
+
+def _norm(weights: Weights, linear: str) -> tuple[Any, Any] | None:
+    """The LayerNorm right after a Linear of a Sequential, if there is one."""
+    prefix, _, index = linear.rpartition(".")
+    name = f"{prefix}.{int(index) + 1}" if index.isdigit() else ""
+    if f"{name}.weight" not in weights or math.prod(weights[f"{name}.weight"].shape) != max(
+        weights[f"{name}.weight"].shape
+    ):
+        return None
+    return _array(weights[f"{name}.weight"]), _array(weights[f"{name}.bias"])

@@ -1,0 +1,129 @@
+"""FastLane for scripts that know nothing of it: a gymnasium wrapper put around every environment they make.
+
+All wrapped environments of a process share one publisher. Each gets the next slot number as it is made; the settings
+say which slots are shown. In single mode that slot's frames go out; in grid mode a picture goes out when every shown
+slot has given its frame.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from typing import Any
+
+import gymnasium as gym
+
+from cleanrl_worker.fastlane.frames import Image, as_image, render_small
+from cleanrl_worker.fastlane.publisher import Publisher
+
+log = logging.getLogger(__name__)
+
+
+class FastLaneTelemetryWrapper(gym.Wrapper[Any, Any, Any, Any]):
+    """Counts steps, rewards and episodes of one environment, and renders it when it is its turn to be seen."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._lane = _shared_lane()
+        self.slot = self._lane.join()
+        self._shown = self.slot in self._lane.publisher.shown_slots and env.render_mode in (
+            "rgb_array",
+            "rgb_array_list",
+        )
+        if self._shown:
+            self._lane.waiting_for.add(self.slot)
+        self._return = 0.0
+        self._length = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._return, self._length = 0.0, 0
+        if self.slot == 0:
+            self._lane.pictures.clear()
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        _, reward, terminated, truncated, _ = result
+        lane = self._lane
+        self._return += float(reward)
+        self._length += 1
+        lane.publisher.step(1, reward)
+        if terminated or truncated:
+            lane.publisher.episode(self._return, self._length)
+        if self._shown and lane.publisher.frame_due():
+            self._show()
+        return result
+
+    def close(self) -> None:
+        self._lane.waiting_for.discard(self.slot)
+        super().close()
+
+    def _show(self) -> None:
+        lane = self._lane
+        if self.slot in lane.pictures:
+            return
+        picture = self._rendered()
+        if picture is None:  # this environment cannot be shown; do not wait for it
+            self._shown = False
+            lane.waiting_for.discard(self.slot)
+        else:
+            lane.pictures[self.slot] = picture
+        if lane.pictures and lane.waiting_for <= lane.pictures.keys():
+            lane.publisher.frame([lane.pictures[slot] for slot in sorted(lane.pictures)])
+            lane.pictures.clear()
+
+    def _rendered(self) -> Image | None:
+        try:
+            return as_image(render_small(self.env.render, self._lane.publisher.settings.max_dim))
+        except Exception as error:  # noqa: BLE001 - foreign code (no display, no OpenGL), and no picture is worth a run
+            log.warning("FastLane cannot show environment %d: %s: %s", self.slot, type(error).__name__, error)
+            return None
+
+
+class _Lane:
+    """What the wrapped environments of one process share."""
+
+    def __init__(self) -> None:
+        self.publisher = Publisher.from_env()
+        self.pictures: dict[int, Image] = {}
+        self.waiting_for: set[int] = set()
+        self._next_slot = 0
+
+    def join(self) -> int:
+        slot = self._next_slot
+        self._next_slot += 1
+        return slot
+
+    def reset_slots(self) -> None:
+        self._next_slot = 0
+        self.pictures.clear()
+        self.waiting_for.clear()
+
+
+_lane: _Lane | None = None
+_lane_lock = threading.Lock()
+
+
+def _shared_lane() -> _Lane:
+    global _lane
+    with _lane_lock:
+        if _lane is None:
+            _lane = _Lane()
+            atexit.register(_lane.publisher.close)
+        return _lane
+
+
+def reload_fastlane_config() -> None:
+    """Read the environment variables again; environments made from now on use them, from slot 0."""
+    global _lane
+    with _lane_lock:
+        if _lane is not None:
+            _lane.publisher.close()
+            _lane = None
+
+
+def reset_slot_counter() -> None:
+    """The next environment made is slot 0 again."""
+    if _lane is not None:
+        _lane.reset_slots()

@@ -1,0 +1,436 @@
+"""Environments as the algorithms see them: n of them, stepped together, restarted at once, statistics included.
+
+`Envs.step` restarts an environment in the step that ends its episode (gymnasium's SAME_STEP), so no transition is ever a
+reset. What the action led to is `next_obs`, which differs from `obs`, where the next action starts, only in rows whose episode
+ended. An algorithm that learns from (obs, action, reward, next_obs, terminated) is right at time limits without further care:
+`truncated` ends the episode but not the value of what comes next.
+
+The environments are gymnasium's own, made by `gymnasium.make`; what its vector class does per step is done here with less
+ceremony: returns and lengths are counted over the batch, and observations are written into one array.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from cleanrl_worker.training import envstate
+from cleanrl_worker.training.errors import BadConfig
+from cleanrl_worker.training.normalise import ObservationNormaliser, RewardNormaliser
+
+MINIGRID_EPISODE_STEPS = 256
+
+
+class Episode(NamedTuple):
+    """A finished episode, with its return as the environment gave it: not scaled, not normalised."""
+
+    env: int
+    ret: float
+    length: int
+
+
+@dataclass(slots=True)
+class Step:
+    """What one step of all environments gave. Arrays are new each step: keep them as you like."""
+
+    obs: np.ndarray
+    """Where the next actions are chosen: after an episode's end, the first observation of the next."""
+    rewards: np.ndarray
+    """float32, scaled or normalised if that was asked for."""
+    terminated: np.ndarray
+    """The episode reached its own end: the value of what follows is zero."""
+    truncated: np.ndarray
+    """The episode was cut off, by a time limit say: the value of `next_obs` still counts."""
+    next_obs: np.ndarray
+    """What the actions led to. The same object as `obs` when no episode ended."""
+    episodes: list[Episode] = field(default_factory=list)
+    valid: np.ndarray | None = None
+    """False in rows that are no transitions (see NextStepAdapter). None: all are."""
+
+    @property
+    def dones(self) -> np.ndarray:
+        ended: np.ndarray = self.terminated | self.truncated
+        return ended
+
+
+def is_minigrid(env_id: str) -> bool:
+    return "MiniGrid" in env_id or "BabyAI" in env_id
+
+
+def make_env(
+    env_id: str,
+    *,
+    render: bool = False,
+    max_episode_steps: int | None = None,
+    procedural_generation: bool = True,
+    fixed_seed: int | None = None,
+    view_size: int | None = None,
+    max_episode_seconds: float | None = None,
+) -> gym.Env[Any, Any]:
+    """One environment, with the wrappers its family needs. Raises BadConfig with the remedy when it can't be made."""
+    _register(env_id)
+    limit = max_episode_steps
+    if limit is None and is_minigrid(env_id):
+        limit = MINIGRID_EPISODE_STEPS
+    if limit is not None and limit < 1:
+        raise BadConfig(f"--max-episode-steps must be at least 1, not {limit}.")
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
+    if limit is not None:
+        options["max_episode_steps"] = limit
+    try:
+        env: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **options)
+    except gym.error.DependencyNotInstalled as error:
+        raise BadConfig(f"{env_id} needs a package that is not installed: {error}") from error
+    except (gym.error.Error, ModuleNotFoundError) as error:
+        raise BadConfig(f"--env-id {env_id}: gymnasium can't make it: {error}") from error
+    if is_minigrid(env_id):
+        from minigrid.wrappers import ImgObsWrapper, ViewSizeWrapper
+
+        if view_size is not None:
+            env = ViewSizeWrapper(env, view_size)
+        env = ImgObsWrapper(env)
+    if is_minigrid(env_id) or not procedural_generation:
+        from cleanrl_worker.wrappers.procedural import ProceduralGenerationWrapper
+
+        env = ProceduralGenerationWrapper(env, procedural_generation, fixed_seed)
+    if max_episode_seconds is not None:
+        from cleanrl_worker.wrappers.seconds import EpisodeTimeLimitSeconds
+
+        env = EpisodeTimeLimitSeconds(env, max_episode_seconds)
+    return env
+
+
+def _register(env_id: str) -> None:
+    """Import the package that registers this id, where gymnasium does not do so by itself."""
+    package = (
+        "minigrid" if is_minigrid(env_id) else "ale_py" if env_id.startswith("ALE/") or "NoFrameskip" in env_id else ""
+    )
+    if not package:
+        return
+    try:
+        module = __import__(package)
+    except ModuleNotFoundError as error:
+        requirement = "minigrid" if package == "minigrid" else "atari"
+        raise BadConfig(
+            f"{env_id} needs the package {package}: install the requirement set {requirement!r} "
+            f"(pip install 'cleanrl-operator[{requirement}]')."
+        ) from error
+    gym.register_envs(module)
+
+
+class Envs:
+    """`num_envs` environments of one id. Use `Envs.make`; call `reset` once, then `step`."""
+
+    def __init__(
+        self,
+        envs: list[gym.Env[Any, Any]],
+        *,
+        flatten: bool = True,
+        clip_actions: bool = False,
+        reward_scale: float = 1.0,
+        obs_normaliser: bool = False,
+        reward_normaliser_gamma: float | None = None,
+        video: Path | None = None,
+        video_trigger: Callable[[int], bool] | None = None,
+    ) -> None:
+        self.num_envs = len(envs)
+        self.inner = envs
+        self.envs = list(envs)
+        if video is not None:
+            self.envs[0] = gym.wrappers.RecordVideo(
+                envs[0], str(video), episode_trigger=video_trigger, disable_logger=True
+            )
+        self.single_action_space: Any = envs[0].action_space
+        self._encode, self.obs_shape, self.obs_dtype = _encoder(envs[0].observation_space, flatten)
+        self.discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
+        self.reward_scale = reward_scale
+        self._low_high: tuple[Any, Any] | None = None
+        if clip_actions and isinstance(self.single_action_space, gym.spaces.Box):
+            self._low_high = (self.single_action_space.low, self.single_action_space.high)
+        self.obs_normaliser = ObservationNormaliser(self.obs_shape) if obs_normaliser else None
+        self.reward_normaliser = (
+            RewardNormaliser(self.num_envs, reward_normaliser_gamma) if reward_normaliser_gamma is not None else None
+        )
+        self.freeze_normaliser = False
+        self.obs: np.ndarray = np.zeros((self.num_envs, *self.obs_shape), self.obs_dtype)
+        """Where the next actions are chosen."""
+        self._raw: np.ndarray = self.obs
+        """The same before normalisation."""
+        self.starts: np.ndarray = np.ones(self.num_envs, bool)
+        """Rows of `obs` that begin an episode."""
+        self.restarted: list[int] = []
+        """Environments that could not be restored by `load_state_dict` and began a fresh episode."""
+        self._returns = [0.0] * self.num_envs
+        self._lengths = [0] * self.num_envs
+        self._tapes = [envstate.Tape() for _ in envs]
+        self._taped = [envstate.can_be_restored(env) for env in envs]
+
+    @classmethod
+    def make(
+        cls,
+        env_id: str,
+        num_envs: int,
+        *,
+        video: Path | None = None,
+        render: bool = False,
+        max_episode_steps: int | None = None,
+        procedural_generation: bool = True,
+        fixed_seed: int | None = None,
+        view_size: int | None = None,
+        max_episode_seconds: float | None = None,
+        **options: Any,
+    ) -> Envs:
+        """Make the environments as `make_env` does; `options` are those of the constructor."""
+        if num_envs < 1:
+            raise BadConfig(f"--num-envs must be at least 1, not {num_envs}.")
+        envs = [
+            make_env(
+                env_id,
+                render=render or video is not None,
+                max_episode_steps=max_episode_steps,
+                procedural_generation=procedural_generation,
+                fixed_seed=fixed_seed,
+                view_size=view_size,
+                max_episode_seconds=max_episode_seconds,
+            )
+            for _ in range(num_envs)
+        ]
+        return cls(envs, video=video, **options)
+
+    def use_normaliser(self, state: dict[str, Any]) -> None:
+        """Normalise observations by these statistics, and leave them as they are: for evaluation."""
+        self.obs_normaliser = ObservationNormaliser(self.obs_shape)
+        self.obs_normaliser.load_state_dict(state)
+        self.freeze_normaliser = True
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Start all of them, environment i with `seed + i`."""
+        for i in range(self.num_envs):
+            self.obs[i] = self._reset_one(i, seed + i)
+            self.envs[i].action_space.seed(seed + i)
+        self._raw = self.obs
+        if self.obs_normaliser is not None:
+            self.obs = self._normalise(self.obs)
+        self._returns = [0.0] * self.num_envs
+        self._lengths = [0] * self.num_envs
+        self.starts = np.ones(self.num_envs, bool)
+        return self.obs
+
+    def step(self, actions: np.ndarray) -> Step:
+        """Act in every environment; restart those whose episode ends."""
+        n, encode, lengths, returns = self.num_envs, self._encode, self._lengths, self._returns
+        if self._low_high is not None:
+            actions = np.minimum(np.maximum(actions, self._low_high[0]), self._low_high[1])
+        obs = np.empty((n, *self.obs_shape), self.obs_dtype)
+        rewards = np.empty(n, np.float32)
+        terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
+        episodes: list[Episode] = []
+        first: dict[int, Any] = {}
+        for i, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+            raw, reward, ended, cut, _ = env.step(action)
+            obs[i] = raw if encode is None else encode(raw)
+            rewards[i] = reward
+            returns[i] += reward  # type: ignore[operator] # SupportsFloat, in practice a number
+            lengths[i] += 1
+            if self._taped[i]:
+                self._tapes[i].actions.append(action if self.discrete else action.copy())
+            if ended or cut:
+                terminated[i], truncated[i] = ended, cut and not ended
+                episodes.append(Episode(i, float(returns[i]), lengths[i]))
+                returns[i], lengths[i] = 0.0, 0
+                first[i] = self._reset_one(i, None)
+        if self.reward_normaliser is not None:
+            rewards = self.reward_normaliser.update(rewards, terminated)
+        elif self.reward_scale != 1.0:
+            rewards *= self.reward_scale
+        self._raw = obs
+        obs = next_obs = obs if self.obs_normaliser is None else self._normalise(obs)
+        if first:
+            where, rows = list(first), np.array(list(first.values()), self.obs_dtype)
+            self._raw = self._raw.copy()
+            self._raw[where] = rows
+            obs = next_obs.copy()
+            obs[where] = rows if self.obs_normaliser is None else self._normalise(rows)
+        self.obs = obs
+        self.starts = terminated | truncated
+        return Step(obs, rewards, terminated, truncated, next_obs, episodes)
+
+    def render(self, slots: tuple[int, ...]) -> list[Any]:
+        """Pictures of the environments with these indices; those that can't draw give None."""
+        return [self.inner[slot].render() for slot in slots if slot < self.num_envs]
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on in the middle of an episode."""
+        return {
+            "envs": [envstate.capture(env, tape) for env, tape in zip(self.inner, self._tapes, strict=True)],
+            "obs": self.obs,
+            "raw": self._raw,
+            "starts": self.starts,
+            "returns": [float(r) for r in self._returns],
+            "lengths": list(self._lengths),
+            "obs_normaliser": self.obs_normaliser and self.obs_normaliser.state_dict(),
+            "reward_normaliser": self.reward_normaliser and self.reward_normaliser.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken. Call `reset` before it; environments that can't be restored stay as it left them."""
+        if self.obs_normaliser is not None and state["obs_normaliser"] is not None:
+            self.obs_normaliser.load_state_dict(state["obs_normaliser"])
+        if self.reward_normaliser is not None and state["reward_normaliser"] is not None:
+            self.reward_normaliser.load_state_dict(state["reward_normaliser"])
+        self.restarted = list(range(self.num_envs))
+        if len(state["envs"]) != self.num_envs or state["obs"].shape != self.obs.shape:
+            return
+        self._raw = self._raw.copy()
+        for i, saved in enumerate(state["envs"]):
+            restored = envstate.restore(self.inner[i], saved)
+            exact = False
+            if restored is not None:
+                tape, shown = restored
+                encoded = shown if self._encode is None else self._encode(shown)
+                exact = bool(np.array_equal(np.asarray(encoded, self.obs_dtype), state["raw"][i]))
+            if not exact:
+                if saved is not None:  # the attempt has moved it: start again
+                    self._raw[i] = self._reset_one(i, None)
+                self.obs[i] = (
+                    self._raw[i] if self.obs_normaliser is None else self.obs_normaliser(self._raw[i : i + 1])[0]
+                )
+                continue
+            self._tapes[i] = tape
+            self.obs[i], self.starts[i], self._raw[i] = state["obs"][i], state["starts"][i], state["raw"][i]
+            self._returns[i], self._lengths[i] = state["returns"][i], state["lengths"][i]
+            self.restarted.remove(i)
+
+    def _reset_one(self, i: int, seed: int | None) -> Any:
+        if self._taped[i]:
+            self._tapes[i] = envstate.start_tape(self.inner[i], seed)
+        raw, _ = self.envs[i].reset(seed=seed)
+        return raw if self._encode is None else self._encode(raw)
+
+    def _normalise(self, rows: np.ndarray) -> np.ndarray:
+        assert self.obs_normaliser is not None
+        return self.obs_normaliser(rows) if self.freeze_normaliser else self.obs_normaliser.update(rows)
+
+
+def _encoder(space: gym.Space[Any], flatten: bool) -> tuple[Callable[[Any], Any] | None, tuple[int, ...], Any]:
+    """How to turn an observation of `space` into a row, the row's shape and type. None: it is one already."""
+    if isinstance(space, gym.spaces.Box):
+        image = space.dtype == np.uint8 and len(space.shape) == 3
+        dtype = np.uint8 if space.dtype == np.uint8 and image else np.float32
+        if image or len(space.shape) == 1 or not flatten:
+            return None, space.shape, dtype
+        return np.ravel, (math.prod(space.shape),), dtype
+    if isinstance(space, gym.spaces.Discrete):
+        table = np.eye(int(space.n), dtype=np.float32)
+        start = int(space.start)
+        return (lambda value: table[int(value) - start]), (int(space.n),), np.float32
+    try:
+        size = gym.spaces.flatdim(space)
+    except (NotImplementedError, ValueError) as error:
+        raise BadConfig(
+            f"Observations of {space} can't be turned into a vector: wrap the environment first."
+        ) from error
+    return (lambda value: gym.spaces.flatten(space, value)), (size,), np.float32
+
+
+class NextStepAdapter:
+    """A vector environment that restarts in the step *after* an episode's end (NEXT_STEP), seen through `Step`.
+
+    Sources of this kind (gymnasium's natively vectorised environments, envpool) answer the first step after an end with a
+    reset whose action is ignored. Such rows have `valid` False: they are no transitions, and nothing may be learned from them.
+    """
+
+    def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any]) -> None:
+        self.envs = envs
+        self.num_envs = envs.num_envs
+        self.single_action_space = envs.single_action_space
+        self.obs: np.ndarray = np.empty(0)
+        self.starts: np.ndarray = np.ones(self.num_envs, bool)
+        self._ended = np.zeros(self.num_envs, bool)
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+
+    def reset(self, seed: int) -> np.ndarray:
+        self.obs, _ = self.envs.reset(seed=seed)
+        self.obs = np.array(self.obs)
+        self.starts = np.ones(self.num_envs, bool)
+        self._ended[:] = False
+        self._returns[:], self._lengths[:] = 0.0, 0
+        return self.obs
+
+    def step(self, actions: np.ndarray) -> Step:
+        raw, rewards, terminated, truncated, _ = self.envs.step(actions)
+        obs, valid = np.array(raw), ~self._ended
+        self._returns[valid] += rewards[valid]
+        self._lengths[valid] += 1
+        terminated, truncated = np.asarray(terminated, bool) & valid, np.asarray(truncated, bool) & valid
+        truncated = truncated & ~terminated
+        ended = terminated | truncated
+        episodes = [Episode(int(i), float(self._returns[i]), int(self._lengths[i])) for i in np.flatnonzero(ended)]
+        self._returns[ended], self._lengths[ended] = 0.0, 0
+        self.starts = self._ended.copy()
+        self._ended = ended
+        self.obs = obs
+        return Step(obs, np.asarray(rewards, np.float32), terminated, truncated, obs, episodes, valid)
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+# ---------------------------------------------------------------- is this environment one for this algorithm?
+
+
+def require_discrete_actions(envs: Envs, algo: str, instead: str) -> int:
+    """The number of actions, or BadConfig that names an algorithm that fits."""
+    if not envs.discrete:
+        raise BadConfig(
+            f"{algo} needs discrete actions, and this environment has {envs.single_action_space}: use --algo {instead}, "
+            "or an environment with a Discrete action space."
+        )
+    if int(envs.single_action_space.start) != 0:
+        raise BadConfig(
+            f"{algo} needs actions that count from 0, not from {envs.single_action_space.start}: wrap the environment."
+        )
+    return int(envs.single_action_space.n)
+
+
+def require_continuous_actions(envs: Envs, algo: str, instead: str, *, bounded: bool = False) -> int:
+    """The size of the action vector, or BadConfig that names an algorithm that fits."""
+    space = envs.single_action_space
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+        raise BadConfig(
+            f"{algo} needs continuous actions (a Box with one axis), and this environment has {space}: use --algo {instead}, "
+            "or an environment with a Box action space."
+        )
+    if bounded and not space.is_bounded():
+        raise BadConfig(
+            f"{algo} needs actions with finite bounds, and this environment has {space}: rescale its actions first."
+        )
+    return int(space.shape[0])
+
+
+def require_vectors(envs: Envs, algo: str, instead: str = "ppo_atari") -> int:
+    """The size of the observation vector, or BadConfig for images."""
+    if len(envs.obs_shape) != 1:
+        raise BadConfig(
+            f"{algo} has no network for images, and this environment's observations have shape {envs.obs_shape}: use "
+            f"--algo {instead}, or an environment with vector observations."
+        )
+    return envs.obs_shape[0]
+
+
+def video_folder(run_name: str) -> Path:
+    """Where recorded episodes go: the supervisor's folder when there is one, else `videos/<run name>`."""
+    given = os.environ.get("MOSAIC_VIDEOS_DIR")
+    return Path(given) if given else Path("videos") / run_name

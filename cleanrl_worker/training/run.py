@@ -1,0 +1,618 @@
+"""One training run, as its algorithm sees it.
+
+    def train(args: Args, run: Run) -> None:
+        envs = run.make_envs(args.num_envs)
+        agent, optimizer = ...
+        run.keep(agent=agent, optimizer=optimizer)     # all that a checkpoint must hold
+        run.start()                                    # fresh, or where the checkpoint left off; run.step says where
+        while run.step < args.total_timesteps:
+            step = envs.step(policy(envs.obs))
+            ...                                        # put the transition where a checkpoint finds it
+            run.tick(step)                             # counts, logs episodes, obeys requests, saves when due
+            ...
+            run.guard(loss=loss)                       # a NaN ends the run here
+            run.scalars({"losses/td_loss": loss})
+        run.finish(model=...)
+
+    def main(argv=None) -> int:
+        return launch(Args, train, argv)
+
+A checkpoint is only ever taken inside `tick` (and `finish`), so everything that is kept must be consistent there, and whatever
+a resumed process needs to go on must be among the things kept: a local variable that lives across `tick` is a bug. `run.rng`
+is kept already, as are the generators of Python, NumPy and torch, the step, and the environments of `make_envs`.
+
+Nothing here waits for anybody: the supervisor's link, the frames and the checkpoint's writing happen beside training. Without
+a supervisor all of it works the same, with the run's files under `runs/{run_name}`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cleanrl_worker.fastlane.publisher import Publisher
+from cleanrl_worker.link import ChildLink
+from cleanrl_worker.training import checkpoints, hub
+from cleanrl_worker.training.checkpoints import BadCheckpoint, CheckpointStore, Loaded, Saved
+from cleanrl_worker.training.envs import Envs, Step, video_folder
+from cleanrl_worker.training.errors import BadConfig, Diverged, RunEnded, Stopped
+from cleanrl_worker.training.writer import EventWriter
+
+SCALARS_EVERY = 1.0
+PROGRESS_EVERY = 10.0
+MIN_INTERVAL = 30.0
+"""Seconds between checkpoints that nobody asked for, at least."""
+
+ArgsType = TypeVar("ArgsType")
+
+
+def launch(args_type: type[ArgsType], train: Callable[[ArgsType, Run], None], argv: list[str] | None = None) -> int:
+    """Parse the flags, train, and return the exit code: 0 finished or stopped, 2 bad flags, 3 diverged."""
+    import tyro
+
+    link = ChildLink.from_env()
+    try:
+        args = tyro.cli(args_type, args=argv)
+    except SystemExit as ended:
+        if ended.code:
+            link.emit("failing", reason="BadConfig", message="The flags were refused; the log has the details.")
+        link.close()
+        raise
+    run: Run | None = None
+    try:
+        run = Run(args, link)
+        train(args, run)
+    except Stopped:
+        return 128 + run.signal_number if run is not None and run.signal_number else 0
+    except RunEnded as ended:
+        print(f"{args.exp_name}: {ended}", file=sys.stderr, flush=True)  # type: ignore[attr-defined] # CommonArgs
+        link.emit("failing", reason=ended.reason, message=str(ended))
+        return ended.exit_code
+    finally:
+        if run is not None:
+            run.close()
+        link.close()
+    return 0
+
+
+class Run:
+    """See the module. `args` is an algorithm's Args; its `total_timesteps` is set right for an extended run."""
+
+    def __init__(self, args: Any, link: ChildLink | None = None) -> None:
+        self.args = args
+        self.algo: str = args.exp_name
+        self.link = link or ChildLink(None)
+        environ = os.environ
+        run_id = environ.get("CLEANRL_RUN_ID", "")
+        self.name = f"{args.env_id}__{args.exp_name}__{args.seed}__{run_id or int(time.time())}".replace("/", "-")
+        self.folder = Path("runs") / self.name
+        self.base = Path(environ.get("CLEANRL_RUN_DIR") or Path.cwd())
+        tensorboard = environ.get("CLEANRL_TENSORBOARD_DIR")
+        self.writer = EventWriter(Path(tensorboard) / self.name if tensorboard else self.folder)
+        self.store = CheckpointStore(
+            Path(environ.get("CLEANRL_CHECKPOINT_DIR") or self.folder / "checkpoints"),
+            keep=_number(environ, "CLEANRL_CHECKPOINT_KEEP", 3),
+            on_saved=self._saved,
+            on_error=lambda message: self.note(message, level="warning"),
+        )
+        self._every_steps = _number(environ, "CLEANRL_CHECKPOINT_EVERY_STEPS", 0)
+        self._every_seconds = _number(environ, "CLEANRL_CHECKPOINT_EVERY_SECONDS", 300)
+        self.publisher = Publisher.from_env()
+        self.signal_number = 0
+        self.step = 0
+        """Environment steps taken, over all environments."""
+        self.episodes = 0
+        self.rng = np.random.default_rng(args.seed)
+        """The generator for everything an algorithm draws in NumPy."""
+        self.resumed = False
+        self.envs: Envs | None = None
+        self._kept: dict[str, Any] = {}
+        self._latest: dict[str, float] = {}
+        self._wandb: Any = None
+        self._handlers: dict[int, Any] = {}
+        random.seed(args.seed)
+        np.random.seed(args.seed % 2**32)  # environments of others may draw from the global generator
+        if args.cuda or "torch" in sys.modules:
+            self._seed_torch()
+
+        self.link.emit("hello", algo=self.algo, pid=os.getpid(), supports=["pause", "checkpoint"])
+        self.verb, self._loaded, self._weights = self._find_checkpoint()
+        if self.verb == "extend" and self._loaded is not None:
+            args.total_timesteps += self._loaded.step
+        elif self._loaded is not None and environ.get("CLEANRL_RESUME_PATH"):
+            # A later attempt of an extended run: its checkpoints know the whole length, the flag only what was added.
+            args.total_timesteps = int(self._loaded.meta["args"]["total_timesteps"])
+        elif self._weights is not None:
+            self.step = self._weights[1]
+            args.total_timesteps += self.step
+        now = time.monotonic()
+        self._began_at = self._saved_at = self._told_at = self._printed_at = now
+        self._began_step = self._saved_step = self._told_step = 0
+        self._look_at = now
+
+    # ---------------------------------------------------------------- setting up
+
+    def make_envs(self, num_envs: int, **options: Any) -> Envs:
+        """The run's environments (see `Envs.make`): seeded, recorded when asked for, and kept in checkpoints."""
+        video = video_folder(self.name) if self.args.capture_video else None
+        render = bool(self.publisher.shown_slots)
+        self.envs = Envs.make(self.args.env_id, num_envs, render=render, video=video, **options)
+        self.keep(envs=self.envs)
+        return self.envs
+
+    def keep(self, **things: Any) -> None:
+        """Name what a checkpoint must hold: anything with `state_dict` and `load_state_dict`, NumPy arrays and torch
+        tensors (restored in place), NumPy generators, and dicts of plain values or arrays (restored in place)."""
+        for name, thing in things.items():
+            if not _keepable(thing):
+                raise TypeError(
+                    f"{name}: a {type(thing).__name__} can't be kept; give it state_dict and load_state_dict"
+                )
+            self._kept[name] = thing
+
+    def start(self) -> None:
+        """Begin: reset the environments, then go to where the checkpoint left off if there is one."""
+        self._check_args()
+        if self.envs is not None:
+            self.envs.reset(self.args.seed)
+        if self._loaded is not None:
+            self._restore(self._loaded)
+        elif self._weights is not None:
+            self._restore_weights(*self._weights)
+        elif os.environ.get("CLEANRL_CONTINUE") == "1":
+            self.writer.rewind({}, 0)
+        if self.args.track:
+            self._track()
+        if not self.resumed:
+            self.writer.table("hyperparameters", dataclasses.asdict(self.args))
+        self._catch_signals()
+        self._began_at = self._saved_at = self._told_at = self._printed_at = time.monotonic()
+        self._began_step = self._saved_step = self._told_step = self.step
+        self.link.emit("training_started", step=self.step, resumed=self.resumed)
+
+    def _check_args(self) -> None:
+        if hasattr(self.args, "upload_model"):
+            hub.check(self.args)
+        if self.args.total_timesteps < 1:
+            raise BadConfig(f"--total-timesteps must be at least 1, not {self.args.total_timesteps}.")
+
+    # ---------------------------------------------------------------- while training
+
+    def tick(self, step: Step) -> None:
+        """One step of all environments was taken and stored. Raises Stopped when the run is to end here."""
+        n = len(step.rewards)
+        self.step += n
+        for episode in step.episodes:
+            self.episode(episode.ret, episode.length)
+        self.publisher.step(n, step.rewards)
+        if self.publisher.frame_due():
+            self._show_frame()
+        if self.link.requests or time.monotonic() >= self._look_at:
+            self._look()
+
+    def episode(self, ret: float, length: int) -> None:
+        """Log a finished episode at the current step. `tick` does so for the environments' own."""
+        if not math.isfinite(ret):
+            raise Diverged("NaNReturn", f"An episode's return is {ret} at step {self.step}. {self._last_good()}")
+        self.episodes += 1
+        self.publisher.episode(ret, length)
+        self.scalars({"charts/episodic_return": ret, "charts/episodic_length": length})
+
+    def scalars(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Write scalars at the current step (or `step`) and remember them for the supervisor."""
+        at = self.step if step is None else step
+        self.writer.scalars(values, at)
+        self._latest.update(values)
+        if self._wandb is not None:
+            self._wandb.log({**values, "global_step": at})
+
+    def guard(self, **values: float) -> None:
+        """End the run if a loss is no longer finite. Call it after each update and before the next `tick`, with numbers
+        that are on the CPU anyway, so that no checkpoint holds what came of the bad update."""
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise Diverged("NaNLoss", f"{name} is {value} at step {self.step}. {self._last_good()}")
+
+    @property
+    def restored(self) -> bool:
+        """After `start`: whether all that is kept came out of a checkpoint. A model file only restores `agent`."""
+        return self._loaded is not None
+
+    @property
+    def sps(self) -> int:
+        """Environment steps per second since this process started to train."""
+        return int((self.step - self._began_step) / max(time.monotonic() - self._began_at, 1e-9))
+
+    def note(self, message: str, level: str = "info") -> None:
+        """Say something to whoever reads the log and to the supervisor."""
+        print(f"{self.algo}: {message}", file=sys.stderr if level == "warning" else sys.stdout, flush=True)
+        self.link.emit("note", level=level, message=message)
+
+    # ---------------------------------------------------------------- the end
+
+    def finish(self, model: Callable[[], Any] | None = None) -> None:
+        """Training is over: the last checkpoint, and with --save-model the model file and its evaluation.
+
+        `model` returns what goes into the file: a state_dict, or what upstream saves for the algorithm.
+        """
+        self._print_progress(final=True)
+        self._checkpoint("final", wait=True)
+        path = None
+        if model is not None and getattr(self.args, "save_model", False):
+            path = self._save_model(model())
+        self._tell(force=True)
+        self.link.emit("finished", step=self.step, model=path and checkpoints.relative(path, self.base))
+
+    def close(self) -> None:
+        """Release everything. Safe to call at any time, once."""
+        self.store.wait()
+        self.writer.close()
+        self.publisher.close()
+        if self.envs is not None:
+            self.envs.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _save_model(self, model: Any) -> Path:
+        import torch
+
+        from cleanrl_worker.agents.loading import as_tensors
+        from cleanrl_worker.evals import evaluate
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{self.args.exp_name}.cleanrl_model"
+        temporary = path.with_suffix(".tmp")
+        torch.save(as_tensors(model), temporary)
+        temporary.rename(path)
+        print(f"{self.algo}: model saved to {path}", flush=True)
+        options = {
+            name: getattr(self.args, name)
+            for name in ("max_episode_steps", "procedural_generation", "view_size")
+            if hasattr(self.args, name)
+        }
+        result = evaluate(self.algo, path, self.args.env_id, episodes=10, seed=self.args.seed + 10_000, **options)
+        for index, ret in enumerate(result.returns):
+            self.scalars({"eval/episodic_return": ret}, step=index)
+        if self.args.upload_model:
+            hub.upload(self.args, self.folder, path, result.returns)
+        return path
+
+    # ---------------------------------------------------------------- requests, checkpoints, reports
+
+    def _look(self) -> None:
+        """What need not be looked at in every step."""
+        while self.link.requests:
+            self._obey(self.link.requests.popleft())
+        now = time.monotonic()
+        self._look_at = now + 0.05
+        if self._checkpoint_due(now):
+            self._checkpoint("interval")
+        if now - self._told_at >= SCALARS_EVERY:
+            self._tell()
+        if now - self._printed_at >= PROGRESS_EVERY:
+            self._print_progress()
+
+    def _checkpoint_due(self, now: float) -> bool:
+        waited = now - self._saved_at
+        if waited < MIN_INTERVAL or self.store.busy:
+            return False
+        by_steps = self._every_steps > 0 and self.step - self._saved_step >= self._every_steps
+        return by_steps or (self._every_seconds > 0 and waited >= self._every_seconds)
+
+    def _obey(self, request: dict[str, Any]) -> None:
+        match request.get("cmd"):
+            case "checkpoint":
+                self._checkpoint("request", wait=True)
+            case "stop":
+                self._stop()
+            case "pause":
+                self._pause()
+            case "resume":
+                self.link.emit("resumed", step=self.step)
+            case other:
+                self.note(f"An unknown request was ignored: {other!r}", level="warning")
+
+    def _stop(self) -> None:
+        path = self._checkpoint("stop", wait=True)
+        self._tell(force=True)
+        self.link.emit("stopped", step=self.step, checkpoint=path)
+        print(f"{self.algo}: stopped at step {self.step}, checkpoint {path}", flush=True)
+        raise Stopped("stopped as requested")
+
+    def _pause(self) -> None:
+        """Checkpoint, then stand still until told otherwise."""
+        path = self._checkpoint("request", wait=True)
+        self._tell(force=True)
+        self.link.emit("paused", step=self.step, checkpoint=path)
+        paused_at = time.monotonic()
+        while True:
+            if not self.link.requests:
+                if not self.link.connected and not self.signal_number:
+                    raise RunEnded("The supervisor is gone while the run was paused; its checkpoint stands.")
+                time.sleep(0.05)
+                continue
+            request = self.link.requests.popleft()
+            if request.get("cmd") == "resume":
+                break
+            if request.get("cmd") != "pause":
+                self._obey(request)
+        waited = time.monotonic() - paused_at
+        self._began_at += waited
+        self._told_at += waited
+        self.link.emit("resumed", step=self.step)
+
+    def _checkpoint(self, reason: str, *, wait: bool = False) -> str | None:
+        """Save the state. Returns the path of the newest checkpoint, relative to the run's folder, when `wait`."""
+        self._saved_at, self._saved_step = time.monotonic(), self.step
+        self.store.wait()
+        before = self.store.last
+        meta = {"algo": self.algo, "env_id": self.args.env_id, "args": _plain_args(self.args)}
+        self.store.save(self.step, self._state(), meta, reason, wait=wait)
+        if not wait or self.store.last is before:
+            return None
+        assert self.store.last is not None
+        return checkpoints.relative(self.store.last.path, self.base)
+
+    def _saved(self, saved: Saved) -> None:
+        self.link.emit("checkpoint_saved", **checkpoints.saved_facts(saved, self.base))
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "episodes": self.episodes,
+            "random": _random_state(),
+            "rng": dict(self.rng.bit_generator.state),
+            "tensorboard": self.writer.position(),
+            "kept": {name: _take(thing) for name, thing in self._kept.items()},
+        }
+
+    def _tell(self, force: bool = False) -> None:
+        """The newest figures to the supervisor and the metrics."""
+        now = time.monotonic()
+        if not self._latest and not force:
+            return
+        rate = (self.step - self._told_step) / max(now - self._told_at, 1e-9)
+        self._told_at, self._told_step = now, self.step
+        self.publisher.scalars(self._latest)
+        finite = {tag: float(value) for tag, value in self._latest.items() if math.isfinite(value)}
+        self.link.emit(
+            "scalars", step=self.step, total=self.args.total_timesteps, sps=rate, values=finite, episodes=self.episodes
+        )
+
+    def _print_progress(self, final: bool = False) -> None:
+        self._printed_at = time.monotonic()
+        total = self.args.total_timesteps
+        ret = self._latest.get("charts/episodic_return")
+        shown = "" if ret is None else f"  return {ret:.2f}"
+        print(
+            f"{self.algo}: {'finished at ' if final else ''}step {self.step}/{total} ({100 * self.step / max(total, 1):.1f} %)"
+            f"{shown}  {self.sps} steps/s",
+            flush=True,
+        )
+
+    def _show_frame(self) -> None:
+        assert self.envs is not None
+        try:
+            self.publisher.frame(self.envs.render(self.publisher.shown_slots))
+        except Exception as error:  # noqa: BLE001 # a renderer may raise anything, and a picture is not worth a run
+            self.publisher.shown_slots = ()
+            self.publisher.frame(None)
+            self.publisher.frame_due = lambda: False  # type: ignore[method-assign]
+            self.note(f"Frames are off: {self.args.env_id} can't be rendered here ({error}).", level="warning")
+
+    def _last_good(self) -> str:
+        self.store.wait()
+        last = self.store.last
+        where = last.path if last else (self._loaded.path if self._loaded is not None else None)
+        if where is None:
+            return "There is no checkpoint from before it: lower the learning rate and start again."
+        shown = checkpoints.relative(where, self.base)
+        return f"The last good checkpoint is {shown}: resume from it with a lower learning rate."
+
+    # ---------------------------------------------------------------- resuming
+
+    def _find_checkpoint(self) -> tuple[str, Loaded | None, tuple[Any, int] | None]:
+        """What to resume from: (verb, full checkpoint, bare weights and their step)."""
+        root = self.store.root
+        if os.environ.get("CLEANRL_CONTINUE") == "1":
+            loaded = checkpoints.newest_valid(root, note=lambda message: self.note(message, level="warning"))
+            if loaded is not None:
+                self._check_same_run(loaded)
+                self.store.adopt(loaded)
+                return "continue", loaded, None
+            if not os.environ.get("CLEANRL_RESUME_PATH"):
+                self.note("There is no checkpoint to continue from: starting afresh.")
+        given = os.environ.get("CLEANRL_RESUME_PATH")
+        if not given:
+            return "", None, None
+        path = Path(given)
+        if not path.exists():
+            raise BadConfig(f"The checkpoint {path} does not exist: give the folder of a checkpoint or a model file.")
+        try:
+            if path.is_dir() and not (path / "manifest.json").exists():
+                loaded = checkpoints.newest_valid(path, note=lambda message: self.note(message, level="warning"))
+                if loaded is None:
+                    raise BadConfig(f"{path} holds no usable checkpoint.")
+            elif path.is_dir() or path.name in ("manifest.json", "state.json", "arrays.bin"):
+                loaded = checkpoints.load_checkpoint(path)
+            else:
+                from cleanrl_worker.agents.loading import read_weights
+
+                return "extend", None, read_weights(path)
+        except BadCheckpoint as error:
+            raise BadConfig(f"{error} Choose another checkpoint.") from error
+        self._check_same_run(loaded)
+        return "extend", loaded, None
+
+    def _check_same_run(self, loaded: Loaded) -> None:
+        algo = loaded.meta.get("algo")
+        if algo != self.algo:
+            raise BadConfig(
+                f"The checkpoint {loaded.path} is of {algo}, not of {self.algo}: resume it with --algo {algo}."
+            )
+
+    def _restore(self, loaded: Loaded) -> None:
+        state = loaded.state
+        for name, thing in self._kept.items():
+            if name not in state["kept"]:
+                self.note(f"The checkpoint has no {name}: it starts afresh.", level="warning")
+                continue
+            try:
+                _put_back(thing, state["kept"][name])
+            except (ValueError, KeyError, RuntimeError) as error:
+                message = f"{name} of the checkpoint {loaded.path} does not fit this run: {error}"
+                if self.verb == "continue" or name == "agent":
+                    raise BadConfig(f"{message}. Use the flags it was made with.") from error
+                self.note(f"{message}. It starts afresh.", level="warning")
+        self.step, self.episodes = int(state["step"]), int(state["episodes"])
+        self.rng.bit_generator.state = state["rng"]
+        _put_random_state(state["random"])
+        position = state["tensorboard"]
+        if self.verb == "continue" or any((self.writer.folder / name).exists() for name in position):
+            self.writer.rewind(position, self.step)
+        if self.envs is not None and self.envs.restarted:
+            self.note(
+                f"The state of {self.args.env_id} can't be restored: {len(self.envs.restarted)} of {self.envs.num_envs} "
+                "environments begin a fresh episode. The curve continues, but not bit for bit.",
+                level="warning",
+            )
+        self.resumed = True
+        self.link.emit(
+            "checkpoint_loaded",
+            path=checkpoints.relative(loaded.path, self.base),
+            step=self.step,
+            sha256=loaded.sha256,
+            verb=self.verb,
+            weights_only=False,
+        )
+
+    def _restore_weights(self, weights: Any, step: int) -> None:
+        from cleanrl_worker.agents.loading import load_into
+
+        path = Path(os.environ["CLEANRL_RESUME_PATH"])
+        try:
+            load_into(self._kept["agent"], weights)
+        except (KeyError, ValueError) as error:
+            raise BadConfig(f"The weights in {path} do not fit {self.algo} on {self.args.env_id}: {error}") from error
+        self.resumed = True
+        self.note(
+            f"{path} holds weights only: optimizer, schedules, random numbers, statistics, replay and environments "
+            "start afresh."
+        )
+        digest = checkpoints.file_sha256(path)
+        shown = checkpoints.relative(path, self.base)
+        self.link.emit("checkpoint_loaded", path=shown, step=step, sha256=digest, verb="extend", weights_only=True)
+
+    # ---------------------------------------------------------------- the rest
+
+    def _seed_torch(self) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.manual_seed(self.args.seed)
+            torch.backends.cudnn.deterministic = self.args.torch_deterministic
+
+    def _track(self) -> None:
+        import wandb
+
+        self._wandb = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or self.args.wandb_project_name,
+            entity=os.environ.get("WANDB_ENTITY") or self.args.wandb_entity,
+            config=dataclasses.asdict(self.args),
+            name=os.environ.get("WANDB_NAME") or self.name,
+            id=os.environ.get("WANDB_RUN_ID") or os.environ.get("CLEANRL_RUN_ID"),
+            resume="allow",
+        )
+        self._wandb.define_metric("*", step_metric="global_step")
+
+    def _catch_signals(self) -> None:
+        """TERM and INT ask for a stop; a second one ends the process in the usual way."""
+
+        def ask(number: int, _frame: Any) -> None:
+            self.signal_number = number
+            self.link.requests.append({"cmd": "stop"})
+            signal.signal(number, signal.SIG_DFL)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._handlers[number] = signal.signal(number, ask)
+            except ValueError:  # not the main thread: whoever started us keeps the signals
+                return
+
+
+# ---------------------------------------------------------------- things kept
+
+
+def _keepable(thing: Any) -> bool:
+    stateful = hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+    return stateful or isinstance(thing, dict | np.ndarray | np.random.Generator) or _is_tensor(thing)
+
+
+def _is_tensor(thing: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(thing, torch.Tensor)
+
+
+def _take(thing: Any) -> Any:
+    if isinstance(thing, np.random.Generator):
+        return dict(thing.bit_generator.state)
+    return thing.state_dict() if hasattr(thing, "state_dict") else thing
+
+
+def _put_back(thing: Any, state: Any) -> None:
+    if isinstance(thing, np.random.Generator):
+        thing.bit_generator.state = state
+    elif hasattr(thing, "load_state_dict"):
+        thing.load_state_dict(state)
+    elif isinstance(thing, dict):
+        thing.clear()
+        thing.update(state)
+    elif thing.shape != state.shape:
+        raise ValueError(f"it has shape {tuple(state.shape)}, this run needs {tuple(thing.shape)}")
+    elif isinstance(thing, np.ndarray):
+        thing[...] = state
+    else:
+        thing.data.copy_(state)
+
+
+def _random_state() -> dict[str, Any]:
+    """The global generators of Python, NumPy and, where it is in use, torch."""
+    state: dict[str, Any] = {"python": random.getstate(), "numpy": np.random.get_state()}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        state["torch"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def _put_random_state(state: dict[str, Any]) -> None:
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch = sys.modules.get("torch")
+    if torch is not None and "torch" in state:
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state and torch.cuda.device_count() == len(state["cuda"]):
+            torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _plain_args(args: Any) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(args).items() if not name.startswith("wandb_")}
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    try:
+        return int(float(environ.get(name, default)))
+    except ValueError as error:
+        raise BadConfig(f"{name} must be a number, not {environ[name]!r}.") from error

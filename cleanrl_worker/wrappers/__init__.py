@@ -1,0 +1,1 @@
+"""Environment wrappers of our own."""

@@ -1,0 +1,148 @@
+"""Environment steps per CPU second of every algorithm, on one core, beside a fixed calibration loop.
+
+    python tests/benchmarks/throughput.py [--only ppo dqn] [--seconds 20]
+
+Each algorithm runs in a process of its own with default flags (but for the environment and, off policy, `--learning-starts`,
+so that what is measured is learning). Only the time between the first and the last step counts, in CPU seconds.
+The calibration loop, a small torch network forward and backward, runs right before and after; `ratio` is steps per calibration
+loop, which is comparable between machines and busy hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Row:
+    algo: str
+    env_id: str
+    upstream: float
+    least: float
+    goal: float
+    guess: int
+    """Steps for a first run, from which the length of the measured one follows."""
+    flags: tuple[str, ...] = ()
+
+
+OFF = ("--learning-starts", "1000")
+ROWS = (
+    Row("ppo", "CartPole-v1", 3_700, 14_000, 25_000, 30_000),
+    Row("pqn", "CartPole-v1", 5_600, 16_000, 25_000, 30_000),
+    Row("dqn", "CartPole-v1", 2_270, 8_000, 14_000, 12_000, OFF),
+    Row("c51", "CartPole-v1", 1_070, 3_500, 6_000, 6_000, OFF),
+    Row("ppo_continuous_action", "Pendulum-v1", 965, 3_000, 8_000, 8_192),
+    Row("rpo_continuous_action", "Pendulum-v1", 808, 2_700, 7_000, 8_192),
+    Row("ddpg_continuous_action", "Pendulum-v1", 141, 220, 260, 1_500, OFF),
+    Row("td3_continuous_action", "Pendulum-v1", 88, 140, 165, 1_400, OFF),
+    Row("sac_continuous_action", "Pendulum-v1", 46, 95, 112, 1_300, OFF),
+    Row("ppo_gru", "MiniGrid-MemoryS7-v0", 0, 0, 0, 2_048),
+)
+
+MEASURED = """
+import importlib, json, sys, time
+from cleanrl_worker.training.run import Run
+
+start, finish = Run.start, Run.finish
+clock = {}
+
+def timed_start(self):
+    start(self)
+    clock.update(cpu=time.process_time(), wall=time.monotonic())
+
+def tick(self, step, inner=Run.tick):
+    inner(self, step)
+    if self.step >= skip and "from" not in clock:  # the warm-up of off-policy algorithms does not count
+        clock.update({"from": self.step, "cpu": time.process_time(), "wall": time.monotonic()})
+
+def timed_finish(self, **_):
+    print("MEASURED", json.dumps({
+        "steps": self.step - clock.get("from", 0),
+        "cpu": time.process_time() - clock["cpu"],
+        "wall": time.monotonic() - clock["wall"],
+    }), flush=True)
+
+name, skip, flags = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+Run.start, Run.finish = timed_start, timed_finish
+if skip:
+    Run.tick = tick
+sys.exit(importlib.import_module(f"cleanrl_worker.algorithms.{name}").main(flags))
+"""
+
+CALIBRATION = """
+import time, torch
+torch.manual_seed(0)
+torch.set_num_threads(1)
+Linear, Tanh = torch.nn.Linear, torch.nn.Tanh
+net = torch.nn.Sequential(Linear(8, 64), Tanh(), Linear(64, 64), Tanh(), Linear(64, 2))
+x = torch.randn(128, 8)
+def loop(n):
+    began = time.process_time()
+    for _ in range(n):
+        net.zero_grad()
+        net(x).square().mean().backward()
+    return n / (time.process_time() - began)
+loop(200)
+print(max(loop(500) for _ in range(5)))
+"""
+
+
+def python(*arguments: str, folder: str) -> str:
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CLEANRL_CHECKPOINT_EVERY_SECONDS": "300"}
+    environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), environ.get("PYTHONPATH", "")])
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments[2:])} failed:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def measure(row: Row, steps: int, folder: str) -> dict[str, float]:
+    skip = "1000" if row.flags else "0"
+    flags = ["--env-id", row.env_id, "--total-timesteps", str(steps), "--no-cuda", *row.flags]
+    output = python("-c", MEASURED, row.algo, skip, *flags, folder=folder)
+    (line,) = (line for line in output.splitlines() if line.startswith("MEASURED "))
+    result: dict[str, float] = json.loads(line.removeprefix("MEASURED "))
+    return result
+
+
+def calibrate(folder: str) -> float:
+    return float(python("-c", CALIBRATION, folder=folder))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[row.algo for row in ROWS])
+    parser.add_argument("--seconds", type=float, default=20.0, help="CPU seconds of each measurement, about")
+    args = parser.parse_args()
+    print(
+        f"{'algorithm':24} {'environment':21} {'steps/CPU s':>11} {'upstream':>9} {'least':>7} {'goal':>7}   "
+        f"{'calibration/s':>13} {'ratio':>7}"
+    )
+    for row in ROWS:
+        if row.algo not in args.only:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            before = calibrate(folder)
+            first = measure(row, row.guess, folder)
+            rate = first["steps"] / first["cpu"]
+            result = measure(row, max(row.guess, int(rate * args.seconds)), folder)
+            calibration = (before + calibrate(folder)) / 2
+        rate = result["steps"] / result["cpu"]
+        verdict = "" if not row.least else "goal" if rate >= row.goal else "ok" if rate >= row.least else "BELOW"
+        print(
+            f"{row.algo:24} {row.env_id:21} {rate:11,.0f} {row.upstream:9,.0f} {row.least:7,.0f} {row.goal:7,.0f}   "
+            f"{calibration:13,.0f} {rate / calibration:7.3f}  {verdict}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

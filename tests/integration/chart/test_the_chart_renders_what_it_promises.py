@@ -1,0 +1,147 @@
+"""What the values make, without any cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cleanrl_operator.gateway.certificates import SECRET_NAME
+from cleanrl_operator.settings import ENV_PREFIX, Settings
+
+PROJECT = Path(__file__).parents[3]
+Render = Callable[..., list[dict[str, Any]]]
+
+
+def kinds(objects: list[dict[str, Any]]) -> list[str]:
+    return [each["kind"] for each in objects]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    return next(each for each in objects if each["kind"] == kind)
+
+
+def test_generated_files_are_current() -> None:
+    check = [sys.executable, str(PROJECT / "dev" / "chart.py"), "--check"]
+    answer = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_lint_has_nothing_to_say(helm_program: Path, chart: Path) -> None:
+    answer = subprocess.run(
+        [helm_program, "lint", "--strict", chart, "--kube-version", "1.33"], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "[WARNING]" not in answer.stdout
+
+
+def test_a_namespaced_installation_has_no_cluster_role(render: Render) -> None:
+    objects = render({"scope": "namespaced"})
+    assert not {"ClusterRole", "ClusterRoleBinding"} & set(kinds(objects))
+    assert {each["metadata"]["namespace"] for each in objects if each["kind"] == "Role"} == {"cleanrl-system"}
+    cluster_wide = {"CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    without = {"scope": "namespaced", "crds": {"install": False}, "admissionPolicy": {"enabled": False}}
+    assert not cluster_wide & set(kinds(render(without)))
+
+
+def test_the_operator_is_told_only_what_it_knows(render: Render) -> None:
+    values = {"operatorClass": "blue", "worker": {"images": {"atari": "a:1", "atari+envpool": "b:1"}}}
+    container = of_kind(render(values), "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    environment = {each["name"]: each.get("value", "from-the-pod") for each in container["env"]}
+    settings = Settings.from_env(environment)  # raises on a name that it does not know
+    assert settings.operator_class == "blue"
+    assert settings.images == {"atari": "a:1", "atari+envpool": "b:1"}
+    assert settings.gateway_target == "cleanrl-cleanrl-operator-gateway.cleanrl-system.svc:50055"
+    defaults = {each.name: each.default for each in dataclasses.fields(Settings)}
+    rendered = of_kind(render(), "Deployment")["spec"]["template"]["spec"]["containers"][0]["env"]
+    chosen = {"GATEWAY_TARGET", "WORKER_IMAGE", "LEASE_NAME", "POD_NAME", "POD_NAMESPACE"}
+    same = {each["name"].removeprefix(ENV_PREFIX): each.get("value") for each in rendered}
+    drifted = {name for name, value in same.items() if name not in chosen and str(defaults[name.lower()]) != str(value)}
+    assert not drifted, "the chart's defaults and the operator's own differ"
+
+
+def test_service_links_can_not_be_taken_for_settings(render: Render) -> None:
+    assert of_kind(render(), "Deployment")["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_secrets_are_read_by_one_name_in_one_namespace(render: Render) -> None:
+    objects = render()
+    for role in (each for each in objects if each["kind"] in ("ClusterRole", "Role")):
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+            if "secrets" in rule["resources"] and rule["verbs"] != ["create"]:
+                assert rule["resourceNames"] == [SECRET_NAME]
+                assert role["kind"] == "Role"
+                assert role["metadata"]["namespace"] == "cleanrl-system"
+
+
+def test_monitors_are_made_when_asked_for(render: Render) -> None:
+    assert not {"ServiceMonitor", "PodMonitor"} & set(kinds(render()))
+    asked = {"serviceMonitor": {"enabled": True, "labels": {"release": "prom"}}, "podMonitor": {"enabled": True}}
+    objects = render({"monitoring": asked})
+    monitor = of_kind(objects, "ServiceMonitor")
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    port = monitor["spec"]["endpoints"][0]["port"]
+    labels = monitor["spec"]["selector"]["matchLabels"]
+    services = [each for each in objects if each["kind"] == "Service"]
+    selected = [each for each in services if labels.items() <= each["metadata"]["labels"].items()]
+    assert [port in [each["name"] for each in service["spec"]["ports"]] for service in selected] == [True]
+    assert of_kind(objects, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["port"] == "metrics"
+
+
+def test_worker_policies_are_made_in_the_namespaces_named(render: Render) -> None:
+    policies = [each for each in render() if each["kind"] == "NetworkPolicy"]
+    assert len(policies) == 1
+    asked = {"networkPolicy": {"workers": {"namespaces": ["team-a", "team-b"]}}}
+    policies = [each for each in render(asked) if each["kind"] == "NetworkPolicy"]
+    assert [each["metadata"]["namespace"] for each in policies] == ["cleanrl-system", "team-a", "team-b"]
+    own = [each for each in render({"scope": "namespaced"}) if each["kind"] == "NetworkPolicy"]
+    assert [each["metadata"]["namespace"] for each in own] == ["cleanrl-system", "cleanrl-system"]
+
+
+def test_the_crd_is_kept_only_if_asked(render: Render) -> None:
+    definition = of_kind(render(), "CustomResourceDefinition")
+    assert definition["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    assert definition == yaml.safe_load(next((PROJECT / "crds").glob("*.yaml")).read_text())
+    loose = of_kind(render({"crds": {"keep": False}}), "CustomResourceDefinition")
+    assert "annotations" not in loose["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"scope": "everything"}, "scope"),
+        ({"replica": 2}, "replica"),
+        ({"gateway": {"port": 0}}, "gateway.port"),
+        ({"worker": {"userId": 0}}, "worker.userId"),
+        ({"worker": {"images": {"Atari": "x"}}}, "worker.images"),
+        ({"image": {"tag": 1}}, "image.tag"),
+        ({"crds": {"keep": "yes"}}, "crds.keep"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name has to say"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_by_its_name(render: Render, values: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint.replace(".", "[./]")):
+        render(values)
+
+
+def test_every_value_is_in_the_schema(render: Render, chart: Path) -> None:
+    """The default values themselves pass, and the schema knows no key that the values do not."""
+    schema = yaml.safe_load((chart / "values.schema.json").read_text())
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    render()
+
+    def compare(part: dict[str, Any], value: Any, path: str) -> None:
+        part = schema["definitions"][part["$ref"].rsplit("/", 1)[-1]] if "$ref" in part else part
+        if "properties" in part:
+            assert set(part["properties"]) - {"global"} == set(value), path
+            for name in set(value):
+                compare(part["properties"][name], value[name], f"{path}.{name}")
+
+    compare(schema, values, "values")

@@ -1,0 +1,19 @@
+"""What scripts do with torch: a writer under runs/, a module moved to a device, a model saved into a new folder."""
+
+import sys
+
+import torch
+from torch import nn
+from torch.utils.tensorboard import SummaryWriter
+
+writer = SummaryWriter("runs/some_run")
+writer.add_scalar("charts/episodic_return", 7.0, 1)
+actor = nn.Linear(2, 1).to("cpu")
+critic = nn.Sequential(nn.Linear(2, 3)).to("cpu")
+print("weights", actor.weight.sum().item(), critic[0].weight.sum().item())
+if len(sys.argv) > 1:
+    with torch.no_grad():
+        actor.weight.fill_(float(sys.argv[1]))
+        critic[0].weight.fill_(float(sys.argv[1]))
+    torch.save((actor.state_dict(), critic.state_dict()), "runs/some_run/deep/model.pt")
+writer.close()

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from cleanrl_worker.fastlane import metrics
+from cleanrl_worker.fastlane.ring import RingReader
+
+RunScript = Callable[..., subprocess.CompletedProcess[str]]
+FASTLANE = {"GYM_GUI_FASTLANE_ONLY": "1", "CLEANRL_FASTLANE_INTERVAL_MS": "0"}
+
+
+def test_single_mode_shows_one_environment_and_counts_all(run_script: RunScript, run_id: str, tmp_path: Path) -> None:
+    done = run_script("rollout_like.py", "CartPole-v1", "3", "100", CLEANRL_NUM_ENVS="3", **FASTLANE)
+    assert done.returncode == 0, done.stderr
+    found = metrics.read(run_id)
+    assert found is not None
+    assert found.env_steps == 300
+    assert found.frames > 0
+    assert found.episodes == done.stdout.count("return")
+    frame = RingReader(run_id).latest_frame()
+    assert frame is not None and (frame.width, frame.height) == (256, 170)
+
+
+def test_grid_mode_tiles_the_first_environments(run_script: RunScript, run_id: str) -> None:
+    done = run_script(
+        "rollout_like.py",
+        "CartPole-v1",
+        "5",
+        "50",
+        CLEANRL_NUM_ENVS="5",
+        GYM_GUI_FASTLANE_VIDEO_MODE="grid",
+        **FASTLANE,
+    )
+    assert done.returncode == 0, done.stderr
+    frame = RingReader(run_id).latest_frame()
+    assert frame is not None and (frame.width, frame.height) == (256, 170), "4 of 5 environments, 2 by 2"
+
+
+def test_frames_off_keeps_the_metrics(run_script: RunScript, run_id: str) -> None:
+    done = run_script("rollout_like.py", "CartPole-v1", "1", "50", GYM_GUI_FASTLANE_VIDEO_MODE="off", **FASTLANE)
+    assert done.returncode == 0, done.stderr
+    found = metrics.read(run_id)
+    assert found is not None and (found.env_steps, found.frames) == (50, 0)
+
+
+def test_video_of_the_first_environment(run_script: RunScript, tmp_path: Path) -> None:
+    done = run_script(
+        "rollout_like.py",
+        "CartPole-v1",
+        "2",
+        "40",
+        MOSAIC_CAPTURE_VIDEO="1",
+        MOSAIC_VIDEOS_DIR=str(tmp_path / "v" / "w"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "v" / "w").glob("*.mp4"))
+
+
+def test_a_script_that_records_itself_is_recorded_once(run_script: RunScript, tmp_path: Path) -> None:
+    folder = tmp_path / "worker"
+    done = run_script("video_like.py", MOSAIC_CAPTURE_VIDEO="1", MOSAIC_VIDEOS_DIR=str(folder))
+    assert done.returncode == 0, done.stderr
+    assert list(folder.glob("*.mp4")) == []
+    assert list((tmp_path / "mine").glob("*.mp4"))
+    assert done.stdout.startswith(f"True {tmp_path / 'mine' / 'rl-video-episode-'}")
+
+
+def test_tensorboard_folder_model_folder_and_resume(run_script: RunScript, tmp_path: Path) -> None:
+    (tmp_path / "broken.pt").write_bytes(b"not a model")
+    first = run_script(
+        "torch_like.py",
+        "3",
+        CLEANRL_TENSORBOARD_DIR=str(tmp_path / "tensorboard"),
+        CLEANRL_RESUME_PATH=str(tmp_path / "broken.pt"),
+    )
+    assert first.returncode == 0, first.stderr
+    assert "cannot resume from" in first.stderr
+    accumulator = EventAccumulator(str(tmp_path / "tensorboard" / "some_run"))
+    accumulator.Reload()
+    assert accumulator.Scalars("charts/episodic_return")[0].value == 7.0
+    model = tmp_path / "runs" / "some_run" / "deep" / "model.pt"
+    assert model.exists()
+
+    second = run_script("torch_like.py", CLEANRL_RESUME_PATH=str(model))
+    assert second.stdout == "weights 6.0 18.0\n", second.stderr
+    assert second.stderr.count("resumed ") == 2

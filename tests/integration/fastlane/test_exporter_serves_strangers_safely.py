@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cleanrl_worker.fastlane import exporter as exporter_module
+from cleanrl_worker.fastlane.exporter import Exporter, RunState
+from cleanrl_worker.fastlane.publisher import Publisher
+from cleanrl_worker.fastlane.settings import FastLaneSettings
+
+
+class Harness:
+    def __init__(self, run_id: str) -> None:
+        self.state = RunState(info={"run_id": run_id}, step=5, total_steps=10)
+        self.publisher = Publisher(FastLaneSettings(run_id, True, "single", 0, 1, 1, 0.0, 256))
+        self.exporter = Exporter(run_id, "0.0.0.0", 0, lambda: self.state)
+        self.exporter.start()
+
+    def get(self, path: str, host: str = "127.0.0.1", headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+        request = urllib.request.Request(f"http://{host}:{self.exporter.port}{path}", headers=headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+
+@pytest.fixture
+def harness(run_id: str, shm: Path) -> Iterator[Harness]:
+    made = Harness(run_id)
+    yield made
+    made.exporter.close()
+    made.publisher.close()
+
+
+def own_address() -> str:
+    """An address of this machine that is not loopback; no packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has only a loopback interface")
+        return str(probe.getsockname()[0])
+
+
+def test_metrics_come_from_the_run(harness: Harness) -> None:
+    harness.publisher.step(7, 1.5)
+    harness.publisher.episode(3.0, 4)
+    harness.publisher.close()
+    status, page = harness.get("/metrics")
+    assert status == 200
+    for line in (
+        b"cleanrl_worker_env_steps_total 5.0",
+        b"cleanrl_worker_rolling_return 3.0",
+        b"cleanrl_worker_progress_ratio 0.5",
+    ):
+        assert line in page
+
+
+def test_health_follows_the_supervisor(harness: Harness) -> None:
+    assert harness.get("/healthz") == (200, b"ok\n")
+    harness.state = RunState(healthy=False, health_message="no step for 700 s")
+    assert harness.get("/healthz") == (503, b"no step for 700 s\n")
+
+
+def test_frame_is_a_png_of_the_newest_frame(harness: Harness) -> None:
+    assert harness.get("/frame.png")[0] == 503
+    for value, shape in ((10, (6, 8, 3)), (20, (6, 8, 3)), (30, (12, 4, 3))):  # the last one replaces the ring
+        harness.publisher.frame(np.full(shape, value, np.uint8))
+        status, body = harness.get("/frame.png")
+        assert status == 200
+        picture = Image.open(io.BytesIO(body))
+        assert picture.size == (shape[1], shape[0])
+        assert picture.getpixel((0, 0)) == (value, value, value)
+
+
+def test_stream_sends_each_new_frame(harness: Harness) -> None:
+    harness.publisher.frame(np.full((8, 8, 3), 40, np.uint8))
+    connection = http.client.HTTPConnection("127.0.0.1", harness.exporter.port, timeout=10)
+    connection.request("GET", "/stream")
+    answer = connection.getresponse()
+    assert answer.getheader("Content-Type") == "multipart/x-mixed-replace; boundary=frame"
+    for value in (40, 200):
+        head = answer.readline() + answer.readline() + answer.readline() + answer.readline()
+        assert head.startswith(b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: ")
+        length = int(head.split(b"Content-Length: ")[1])
+        picture = Image.open(io.BytesIO(answer.read(length)))
+        assert abs(picture.getpixel((4, 4))[0] - value) < 5  # type: ignore[index]
+        answer.readline()
+        harness.publisher.frame(np.full((8, 8, 3), 200, np.uint8))
+    connection.close()
+
+
+def test_frames_are_for_loopback_only_metrics_are_not(harness: Harness) -> None:
+    harness.publisher.frame(np.zeros((4, 4, 3), np.uint8))
+    address = own_address()
+    assert harness.get("/metrics", address)[0] == 200
+    assert harness.get("/healthz", address)[0] == 200
+    assert harness.get("/frame.png", address)[0] == 403
+    assert harness.get("/stream", address)[0] == 403
+    assert harness.get("/frame.png")[0] == 200
+
+
+def test_a_web_page_with_a_name_of_its_own_sees_no_frames(harness: Harness) -> None:
+    harness.publisher.frame(np.zeros((4, 4, 3), np.uint8))
+    assert harness.get("/frame.png", headers={"Host": "evil.example:80"})[0] == 403
+    assert harness.get("/frame.png", headers={"Host": "localhost:1"})[0] == 200
+
+
+def test_frames_can_be_exposed_on_purpose(run_id: str, shm: Path) -> None:
+    publisher = Publisher(FastLaneSettings(run_id, True, "single", 0, 1, 1, 0.0, 256))
+    publisher.frame(np.zeros((4, 4, 3), np.uint8))
+    exporter = Exporter(run_id, "0.0.0.0", 0, RunState, expose_frames=True)
+    exporter.start()
+    try:
+        with urllib.request.urlopen(f"http://{own_address()}:{exporter.port}/frame.png", timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        exporter.close()
+        publisher.close()
+
+
+def test_streams_are_bounded_and_leave_room_for_scrapes(harness: Harness) -> None:
+    harness.publisher.frame(np.zeros((4, 4, 3), np.uint8))
+    viewers = []
+    for _ in range(exporter_module.MAX_STREAMS):
+        viewer = http.client.HTTPConnection("127.0.0.1", harness.exporter.port, timeout=10)
+        viewer.request("GET", "/stream")
+        assert viewer.getresponse().readline() == b"--frame\r\n"
+        viewers.append(viewer)
+    assert harness.get("/stream")[0] == 503
+    assert harness.get("/metrics")[0] == 200
+    for viewer in viewers:
+        viewer.close()
+
+
+def test_silent_callers_take_no_more_than_their_share(harness: Harness) -> None:
+    """More connections than allowed, none of which says a word: the surplus is closed, and the port keeps answering."""
+    silent = [
+        socket.create_connection(("127.0.0.1", harness.exporter.port))
+        for _ in range(exporter_module.MAX_CONNECTIONS + 8)
+    ]
+    closed = 0
+    for connection in silent[-8:]:
+        connection.settimeout(10)
+        closed += connection.recv(1) == b""
+    assert closed == 8
+    for connection in silent:
+        connection.close()
+    for _ in range(50):  # the freed places come back as the threads notice
+        try:
+            if harness.get("/metrics")[0] == 200:
+                return
+        except (OSError, http.client.HTTPException):
+            continue
+    pytest.fail("the exporter never recovered")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"nonsense\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
+        b"GET /../../etc/passwd HTTP/1.1\r\n\r\n",
+        b"\0\xff\xfe\r\n\r\n",
+    ],
+)
+def test_malformed_requests_are_refused(harness: Harness, request_bytes: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", harness.exporter.port), timeout=10) as connection:
+        try:
+            connection.sendall(request_bytes)
+            answer = connection.recv(64)
+        except ConnectionError:  # refused before it was read to the end
+            answer = b""
+        assert b" 200 " not in answer
+    assert harness.get("/healthz")[0] == 200
+
+
+def test_a_taken_port_is_an_error_at_start(harness: Harness) -> None:
+    second = Exporter("other", "0.0.0.0", harness.exporter.port, RunState)
+    with pytest.raises(OSError, match="in use"):
+        second.start()
+    second.close()
+
+
+def test_close_frees_the_port_and_may_be_repeated(harness: Harness) -> None:
+    harness.exporter.close()
+    harness.exporter.close()
+    with pytest.raises(OSError, match="refused"):
+        harness.get("/healthz")
+
+
+def test_the_exporter_imports_neither_torch_nor_numpy() -> None:
+    import subprocess
+    import sys
+
+    program = "import sys, cleanrl_worker.fastlane.exporter; print({'torch', 'numpy', 'gymnasium'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout == "set()\n"

@@ -1,0 +1,194 @@
+"""How runs end, or wait: each cause has its own reason, costs what it should, and is tried again or not as the table says."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+RETRIED = {
+    "OOMKilled": {"exit_code": 137, "reason": "OOMKilled"},
+    "ExitCode": {"exit_code": 1, "outcome": "failed", "message": "IndexError: list index out of range"},
+    "NoHandshake": {"exit_code": 0},
+    "PodLost": {"exit_code": 143, "outcome": "canceled"},
+}
+FINAL = {
+    "BadConfig": {"exit_code": 2, "outcome": "failed", "reason": "Error", "message": "no such flag"},
+    "NaN": {"exit_code": 3, "outcome": "failed"},
+}
+
+
+@pytest.mark.parametrize("reason", RETRIED)
+def test_a_failure_costs_a_retry_and_is_tried_again(lab: Any, reason: str) -> None:
+    lab.create("run", retry={"limit": 1, "backoffSeconds": 1})
+    lab.start_pod("run")
+    lab.end_pod("run", **RETRIED[reason])
+    lab.until("run", fsmState="INIT", attempt=2)
+    assert lab.status("run")["retries"] == 1
+    assert [step["reason"] for step in lab.status("run")["transitions"]].count(reason) == 1
+    lab.start_pod("run")
+    lab.end_pod("run", **RETRIED[reason])
+    end = lab.until("run", fsmState="TERM")
+    assert (end["outcome"], end["reason"], end["attempt"]) == ("failed", reason, 2)
+
+
+@pytest.mark.parametrize("reason", FINAL)
+def test_what_would_only_happen_again_is_not_tried_again(lab: Any, reason: str) -> None:
+    lab.create("run")
+    lab.start_pod("run")
+    lab.end_pod("run", **FINAL[reason])
+    end = lab.until("run", fsmState="TERM", outcome="failed")
+    assert (end["reason"], end["attempt"]) == (reason, 1)
+
+
+def test_what_the_cluster_did_costs_no_retry(lab: Any) -> None:
+    lab.create("run", retry={"limit": 0, "backoffSeconds": 1})
+    lab.start_pod("run")
+    lab.set_pod("run", phase="Failed", reason="Evicted", message="The node was low on memory.")
+    lab.until("run", fsmState="INIT", attempt=2)
+    lab.start_pod("run")
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    lab.set_pod("run", conditions=[{**disrupted, "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+    lab.delete_pod("run")
+    lab.until("run", fsmState="INIT", attempt=3)
+    reasons = [step["reason"] for step in lab.status("run")["transitions"]]
+    assert "Evicted" in reasons
+    assert "Preempted" in reasons
+    assert lab.status("run").get("retries", 0) == 0
+
+
+def test_a_pod_deleted_by_hand_is_followed_by_the_next(lab: Any) -> None:
+    lab.create("run", retry={"limit": 1, "backoffSeconds": 1})
+    lab.execute("run")
+    lab.delete_pod("run")
+    after = lab.until("run", fsmState="INIT", attempt=2)
+    assert after["retries"] == 1
+    assert [pod["metadata"]["labels"]["mosaic.dev/attempt"] for pod in lab.pods("run")] == ["2"]
+
+
+def test_no_second_pod_while_the_first_may_still_write(lab: Any) -> None:
+    lab.create("run", retry={"limit": 3, "backoffSeconds": 1})
+    lab.start_pod("run")
+    first = lab.pod_path("run")
+    lab.end_pod("run", exit_code=1, phase="Running")  # its sidecar is still alive
+    lab.until("run", fsmState="INIT", reason="WaitingForPod")
+    assert len(lab.pods("run")) == 1
+    lab.api.merge(f"{first}/status", {"status": {"phase": "Failed"}})
+    lab.until("run", attempt=2)
+
+
+def test_quota_waits_and_says_so(lab: Any) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    lab.api.create(f"/api/v1/namespaces/{lab.namespace}/resourcequotas", quota)
+    path = f"/api/v1/namespaces/{lab.namespace}/resourcequotas/none"
+    deadline = time.monotonic() + 30
+    while "hard" not in (lab.api.get(path).get("status") or {}):
+        assert time.monotonic() < deadline
+    lab.create("run")
+    waiting = lab.until("run", fsmState="INIT", reason="QuotaExceeded")
+    assert "exceeded quota: none" in waiting["message"]
+    assert waiting.get("retries", 0) == 0
+    assert lab.pods("run") == []
+
+
+def test_a_policys_refusal_ends_the_run_with_its_own_sentence(lab: Any) -> None:
+    limit = {"type": "Container", "max": {"memory": "1Gi"}}
+    body = {"metadata": {"name": "small"}, "spec": {"limits": [limit]}}
+    lab.api.create(f"/api/v1/namespaces/{lab.namespace}/limitranges", body)
+    lab.create("run", resources={"memory": "8Gi"})
+    end = lab.until("run", fsmState="TERM", outcome="failed")
+    assert end["reason"] == "PolicyRefused"
+    assert "maximum memory usage per Container is 1Gi" in end["message"]
+
+
+def test_an_image_that_never_comes_is_a_fault_after_a_while(lab: Any) -> None:
+    lab.create("run", retry={"limit": 0})
+    lab.until("run", reason="Unschedulable")
+    waiting = {
+        "name": "worker", "ready": False, "restartCount": 0, "image": "worker", "imageID": "",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+    }  # fmt: skip
+    lab.set_pod("run", conditions=[scheduled(10)], containerStatuses=[waiting])
+    assert lab.until("run", reason="ImageError")["fsmState"] == "INIT"
+    lab.set_pod("run", conditions=[scheduled(1000)])
+    end = lab.until("run", fsmState="TERM")
+    assert (end["outcome"], end["reason"], end["message"]) == ("failed", "ImageError", "no such image")
+    assert lab.pods("run") == []
+
+
+def test_a_pod_that_does_not_start_in_time_ends_the_run(lab: Any) -> None:
+    lab.create("run", pendingDeadlineSeconds=1)
+    end = lab.until("run", fsmState="TERM", outcome="failed")
+    assert end["reason"] == "PendingDeadlineExceeded"
+    assert "nodes" in end["message"], "the scheduler's own sentence"
+
+
+def test_an_optional_gpu_is_given_up_and_the_run_goes_on(lab: Any) -> None:
+    lab.create("run", resources={"gpus": {"requested": 1, "fallbackAfterSeconds": 1}})
+    after = lab.until("run", gpuFallback=True, attempt=2)
+    assert after.get("retries", 0) == 0
+    (pod,) = lab.pods("run")
+    assert "nvidia.com/gpu" not in pod["spec"]["containers"][0]["resources"]["limits"]
+    assert "GPUFallback" in lab.events("run")
+
+
+def test_the_wall_clock_ends_a_run(lab: Any) -> None:
+    lab.create("run", maxWallclockMinutes=1)
+    worker = lab.execute("run")
+    lab.edit_status("run", wallclockSince=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600)))
+    deadline = time.monotonic() + 30
+    while not (worker.wishes and worker.wishes[-1].stop):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert worker.wishes[-1].stop_reason == "deadline"
+    lab.end_pod("run", outcome="deadline_exceeded", exit_code=1)
+    lab.until("run", fsmState="TERM", outcome="deadline_exceeded")
+
+
+def test_ttl_removes_the_pod_and_never_starts_the_run_again(lab: Any) -> None:
+    lab.create("run", ttlSecondsAfterFinished=1)
+    lab.start_pod("run")
+    lab.end_pod("run", outcome="completed")
+    before = lab.until("run", fsmState="TERM")
+    deadline = time.monotonic() + 30
+    while lab.pods("run"):
+        assert time.monotonic() < deadline, "the pod stays"
+        time.sleep(0.1)
+    assert lab.status("run") == before
+
+
+def test_a_claim_that_is_gone_is_never_replaced_by_an_empty_one(lab: Any) -> None:
+    lab.create("run", retry={"limit": 3, "backoffSeconds": 1})
+    lab.start_pod("run")
+    name = lab.until("run", fsmState="HSHK")["analytics"]["claimName"]
+    claim = f"/api/v1/namespaces/{lab.namespace}/persistentvolumeclaims/{name}"
+    lab.edit("run", suspend=True)
+    lab.until("run", fsmState="PAUSE")
+    lab.api.merge(claim, {"metadata": {"finalizers": []}})
+    lab.api.delete(claim)
+    lab.edit("run", suspend=False)
+    end = lab.until("run", fsmState="TERM", outcome="failed")
+    assert end["reason"] == "ClaimLost"
+    assert f"Claim {name}" in end["message"]
+    assert lab.pods("run") == []
+
+
+def test_a_pod_of_the_right_name_by_somebody_else_ends_the_run(lab: Any) -> None:
+    lab.create("run", retry={"limit": 1, "backoffSeconds": 1})
+    taken = lab.until("run", fsmState="INIT", attempt=1)["podName"]
+    assert taken.endswith("-1")
+    other = {
+        "metadata": {"name": taken[:-1] + "2", "labels": {"mosaic.dev/run-uid": lab.run("run")["metadata"]["uid"]}},
+        "spec": lab.pods("run")[0]["spec"] | {"nodeName": None},
+    }
+    lab.api.create(f"/api/v1/namespaces/{lab.namespace}/pods", other)
+    lab.delete_pod("run")
+    end = lab.until("run", fsmState="TERM", outcome="failed")
+    assert end["reason"] == "NameTaken"
+    assert [pod["metadata"]["name"] for pod in lab.pods("run")] == []
+
+
+def scheduled(seconds_ago: float) -> dict[str, str]:
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds_ago))
+    return {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}

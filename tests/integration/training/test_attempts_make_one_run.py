@@ -1,0 +1,127 @@
+"""Killed, corrupted, stopped, extended: what the attempts leave behind reads as one run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from cleanrl_worker.training.checkpoints import load_checkpoint
+
+FLAGS = ["--total-timesteps", "4096"]
+
+
+@pytest.fixture(scope="module")
+def whole(train_once: Any) -> Any:
+    """The run that nothing happened to."""
+    return train_once("ppo", FLAGS)
+
+
+@pytest.fixture(scope="module")
+def first(train_once: Any) -> Any:
+    """A finished run of 2,048 steps, with its model."""
+    return train_once("ppo", ["--total-timesteps", "2048", "--save-model"], into="first")
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Every scalar as TensorBoard reads it, but for the speed."""
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return {
+        tag: [(event.step, event.value) for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+        if tag != "charts/SPS"
+    }
+
+
+def test_a_killed_run_continues_its_curve_without_gap_or_repetition(train: Any, whole: Any) -> None:
+    killed = train("ppo", FLAGS, requests=[(1500, "checkpoint"), (3000, "SIGKILL")], expect=None)
+    assert killed.process.returncode == -signal.SIGKILL
+    written = max(step for points in curves(killed.tensorboard).values() for step, _ in points)
+    resumed = train("ppo", FLAGS, CLEANRL_CONTINUE="1")
+    assert written > 1500, "the dead attempt should have written beyond its checkpoint"
+    assert resumed.tensorboard == killed.tensorboard
+    assert curves(resumed.tensorboard) == curves(whole.tensorboard)
+
+
+def test_a_damaged_newest_checkpoint_costs_only_the_time_since_the_one_before(train: Any, whole: Any) -> None:
+    killed = train("ppo", FLAGS, requests=[(1000, "checkpoint"), (2000, "checkpoint"), (3000, "SIGKILL")], expect=None)
+    newest = killed.checkpoints[-1] / "arrays.bin"
+    data = bytearray(newest.read_bytes())
+    data[100] ^= 1
+    newest.write_bytes(data)
+    resumed = train("ppo", FLAGS, CLEANRL_CONTINUE="1")
+    assert "damaged" in resumed.process.stderr
+    assert "Falling back" in resumed.process.stderr
+    assert curves(resumed.tensorboard) == curves(whole.tensorboard)
+    a, b = (load_checkpoint(run.checkpoints[-1]).state["kept"]["agent"] for run in (whole, resumed))
+    assert all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+def test_killed_before_its_first_checkpoint_it_starts_afresh_and_says_so(train: Any, whole: Any) -> None:
+    train("ppo", FLAGS, requests=[(1000, "SIGKILL")], expect=None)
+    again = train("ppo", FLAGS, CLEANRL_CONTINUE="1")
+    assert "starting afresh" in again.process.stdout
+    assert curves(again.tensorboard) == curves(whole.tensorboard)
+
+
+def test_a_signal_stops_it_with_a_checkpoint(train: Any) -> None:
+    stopped = train("ppo", FLAGS, requests=[(1000, "SIGTERM")], expect=128 + signal.SIGTERM)
+    (checkpoint,) = stopped.checkpoints
+    loaded = load_checkpoint(checkpoint)
+    assert 1000 <= loaded.step < 2000
+    train("ppo", FLAGS, CLEANRL_CONTINUE="1")
+
+
+def test_extending_adds_steps_to_a_full_checkpoint(train: Any, first: Any) -> None:
+    extended = train(
+        "ppo", ["--total-timesteps", "1024"], into="second", CLEANRL_RESUME_PATH=str(first.checkpoints[-1])
+    )
+    end = load_checkpoint(extended.checkpoints[-1])
+    assert end.step == 3072
+    assert end.meta["args"]["total_timesteps"] == 3072
+    rates = curves(extended.tensorboard)["charts/learning_rate"]
+    # The schedule runs over the old and the added steps: 4 of 6 rollouts were done when the extension began.
+    assert [step for step, _ in rates] == [2560, 3072]
+    assert abs(rates[0][1] - 2.5e-4 * (1 - 4 / 6)) < 1e-9
+
+
+def test_a_later_attempt_of_an_extended_run_continues_it(train: Any, first: Any) -> None:
+    path = str(first.checkpoints[-1])
+    flags = ["--total-timesteps", "1024"]
+    train("ppo", flags, requests=[(2600, "checkpoint"), (2700, "SIGKILL")], expect=None, CLEANRL_RESUME_PATH=path)
+    second = train("ppo", flags, CLEANRL_RESUME_PATH=path, CLEANRL_CONTINUE="1")
+    assert load_checkpoint(second.checkpoints[-1]).step == 3072
+
+
+def test_extending_a_bare_model_file_works_and_says_what_was_not_in_it(train: Any, first: Any, tmp_path: Path) -> None:
+    (model,) = first.folder.glob("runs/*/ppo.cleanrl_model")
+    weights = torch.load(model, weights_only=True)
+    mosaic = tmp_path / "mosaic.pt"
+    torch.save({"model_state_dict": weights, "global_step": 1024, "iteration": 2}, mosaic)
+    lr = ["--learning-rate", "1e-30", "--no-anneal-lr"]  # so small that the weights stay what they were
+    for path, step in ((model, 512), (mosaic, 1536)):
+        second = train("ppo", ["--total-timesteps", "512", *lr], into=path.stem, CLEANRL_RESUME_PATH=str(path))
+        assert "weights only" in second.process.stdout
+        end = load_checkpoint(second.checkpoints[-1])
+        assert end.step == step
+        agent = end.state["kept"]["agent"]
+        assert all(torch.equal(torch.from_numpy(agent[name]), weights[name]) for name in agent)
+
+
+def test_what_can_not_be_resumed_is_refused(train: Any, first: Any, tmp_path: Path) -> None:
+    path = str(first.checkpoints[-1])
+    other = ["--env-id", "Pendulum-v1", "--total-timesteps", "2048"]
+    refused = train("ppo_continuous_action", other, into="a", expect=2, CLEANRL_RESUME_PATH=path)
+    assert "is of ppo, not of ppo_continuous_action" in refused.process.stderr
+    refused = train("ppo", ["--env-id", "Acrobot-v1"], into="b", expect=2, CLEANRL_RESUME_PATH=path)
+    assert "does not fit this run" in refused.process.stderr
+    refused = train("ppo", [], into="c", expect=2, CLEANRL_RESUME_PATH=str(tmp_path / "none"))
+    assert "does not exist" in refused.process.stderr
+    (tmp_path / "noise").write_bytes(os.urandom(100))
+    refused = train("ppo", [], into="d", expect=2, CLEANRL_RESUME_PATH=str(tmp_path / "noise"))
+    assert "not a model file" in refused.process.stderr

@@ -1,0 +1,73 @@
+"""A run that was cut in two equals the run in one go, bit for bit: weights, optimizers, random numbers, replay, episodes."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cleanrl_worker.training.checkpoints import load_checkpoint
+
+PENDULUM = ["--env-id", "Pendulum-v1"]
+OFF_POLICY = ["--total-timesteps", "4000", "--learning-starts", "200"]
+SMALL = [*PENDULUM, *OFF_POLICY, "--batch-size", "32", "--buffer-size", "3000"]
+ROLLOUT = [*PENDULUM, "--total-timesteps", "4096", "--num-steps", "512", "--num-minibatches", "8"]
+
+FLAGS = {
+    "ppo": ["--total-timesteps", "4096"],
+    "ppo_continuous_action": ROLLOUT,
+    "rpo_continuous_action": ROLLOUT,
+    "ppo_gru": ["--env-id", "MiniGrid-Empty-5x5-v0", "--total-timesteps", "4096", "--update-epochs", "1"],
+    "pqn": ["--total-timesteps", "4096"],
+    "dqn": [*OFF_POLICY, "--buffer-size", "3000"],
+    "c51": [*OFF_POLICY, "--buffer-size", "3000"],
+    "ddpg_continuous_action": SMALL,
+    "td3_continuous_action": SMALL,
+    "sac_continuous_action": SMALL,
+}
+CUT = 2004
+"""In the middle of a rollout of every algorithm that has them, and of an episode."""
+
+
+@pytest.mark.parametrize("algo", FLAGS)
+def test_two_halves_equal_one_whole(algo: str, train: Any) -> None:
+    assert importlib.util.find_spec(f"cleanrl_worker.algorithms.{algo}")
+    whole = train(algo, FLAGS[algo], requests=[(CUT, "checkpoint")], into="whole")
+    assert len(whole.checkpoints) == 2
+    middle, end = (load_checkpoint(path) for path in whole.checkpoints)
+    assert any(middle.state["kept"]["envs"]["lengths"]), "the cut should be in the middle of an episode"
+
+    half = whole.folder.with_name("half")
+    shutil.copytree(whole.folder / "checkpoints", half / "checkpoints")
+    shutil.rmtree(half / "checkpoints" / end.path.name)
+    resumed = train(algo, FLAGS[algo], into="half", CLEANRL_CONTINUE="1")
+
+    other = load_checkpoint(resumed.checkpoints[-1])
+    assert other.step == end.step
+    assert middle.step == CUT
+    assert not different({**end.state, "tensorboard": None}, {**other.state, "tensorboard": None})
+    assert different(end.state["kept"]["agent"], middle.state["kept"]["agent"]), (
+        "nothing was learned in the second half"
+    )
+
+
+def different(a: Any, b: Any, path: str = "") -> list[str]:
+    """The paths at which two trees differ in any bit."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        if a.keys() != b.keys():
+            return [f"{path}: {sorted(map(str, a.keys() ^ b.keys()))}"]
+        return [line for key in a for line in different(a[key], b[key], f"{path}/{key}")]
+    if isinstance(a, list | tuple) and type(a) is type(b):
+        if len(a) != len(b):
+            return [f"{path}: {len(a)} and {len(b)} long"]
+        return [line for i, pair in enumerate(zip(a, b, strict=True)) for line in different(*pair, f"{path}/{i}")]
+    if hasattr(a, "detach"):
+        a, b = a.numpy(), b.numpy()
+    if isinstance(a, np.ndarray):
+        same = isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    else:
+        same = type(a) is type(b) and (a == b or (a != a and b != b))
+    return [] if same else [path]

@@ -1,0 +1,159 @@
+"""Environments stepped together: restarted at once, observed rightly at the end, counted truly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from cleanrl_worker.training.envs import (
+    Envs,
+    NextStepAdapter,
+    make_env,
+    require_continuous_actions,
+    require_discrete_actions,
+    require_vectors,
+)
+from cleanrl_worker.training.errors import BadConfig
+
+
+def test_steps_equal_gymnasiums_own_vector_of_the_same_step_kind() -> None:
+    ours = Envs.make("CartPole-v1", 3)
+    theirs = gym.vector.SyncVectorEnv(
+        [lambda: gym.make("CartPole-v1")] * 3, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP
+    )
+    np.testing.assert_array_equal(ours.reset(7), theirs.reset(seed=7)[0])
+    rng = np.random.default_rng(0)
+    ended = 0
+    for _ in range(300):
+        actions = rng.integers(0, 2, 3)
+        step = ours.step(actions)
+        obs, rewards, terminated, truncated, info = theirs.step(actions)
+        np.testing.assert_array_equal(step.obs, obs)
+        np.testing.assert_array_equal(step.rewards, rewards)
+        np.testing.assert_array_equal(step.terminated, terminated)
+        np.testing.assert_array_equal(step.truncated, truncated)
+        np.testing.assert_array_equal(ours.obs, obs)
+        np.testing.assert_array_equal(ours.starts, terminated | truncated)
+        for i in np.flatnonzero(step.dones):
+            np.testing.assert_array_equal(step.next_obs[i], info["final_obs"][i])
+        if not step.dones.any():
+            assert step.next_obs is step.obs
+        ended += int(step.dones.sum())
+    assert ended > 20
+
+
+def test_returns_and_lengths_are_those_of_the_episode_whatever_is_learned_from() -> None:
+    envs = Envs.make("CartPole-v1", 2, reward_scale=0.5)
+    envs.reset(1)
+    lengths, counted = np.zeros(2), []
+    for _ in range(100):
+        step = envs.step(np.array([0, 1]))
+        assert set(step.rewards.tolist()) == {0.5}
+        lengths += 1
+        for episode in step.episodes:
+            assert episode.length == episode.ret == lengths[episode.env]
+            lengths[episode.env] = 0
+            counted.append(episode)
+    assert counted
+
+
+def test_a_time_limit_truncates_and_an_end_terminates() -> None:
+    envs = Envs.make("CartPole-v1", 1, max_episode_steps=3)
+    envs.reset(1)
+    steps = [envs.step(np.array([i % 2])) for i in range(3)]
+    assert [bool(step.truncated[0]) for step in steps] == [False, False, True]
+    assert not any(step.terminated[0] for step in steps)
+
+
+def test_normalised_rewards_and_observations_leave_the_episode_as_it_was() -> None:
+    plain, normalised = (
+        Envs.make("Pendulum-v1", 2, clip_actions=True),
+        Envs.make("Pendulum-v1", 2, clip_actions=True, obs_normaliser=True, reward_normaliser_gamma=0.99),
+    )
+    plain.reset(3)
+    normalised.reset(3)
+    for _ in range(200):
+        actions = np.full((2, 1), 5.0, np.float32)  # beyond the bounds: clipped
+        a, b = plain.step(actions), normalised.step(actions)
+    assert [e.ret for e in a.episodes] == [e.ret for e in b.episodes]
+    assert np.abs(b.obs).max() <= 10
+    assert normalised.obs_normaliser is not None
+    assert normalised.obs_normaliser.moments.count == pytest.approx(2 + 2 * 200 + 2, abs=1e-3)
+
+
+def test_observations_of_every_kind_become_rows() -> None:
+    assert Envs.make("FrozenLake-v1", 2).reset(0).tolist() == [[1.0] + [0.0] * 15] * 2
+    assert Envs.make("Blackjack-v1", 1).obs_shape == (32 + 11 + 2,)
+    images = Envs.make("MiniGrid-Empty-5x5-v0", 2)
+    assert (images.reset(0).shape, images.obs_dtype) == ((2, 7, 7, 3), np.uint8)
+    mujoco = Envs.make("HalfCheetah-v4", 1).reset(0)
+    assert (mujoco.shape, mujoco.dtype) == ((1, 17), np.float32)
+
+
+def test_levels_are_new_each_episode_or_always_the_same() -> None:
+    def layouts(**options: Any) -> list[bytes]:
+        env = make_env("MiniGrid-FourRooms-v0", **options)
+        seeds = [env.reset(seed=5 if i == 0 else None)[1]["episode_seed"] for i in range(3)]
+        assert len(set(seeds)) == (3 if options.get("procedural_generation", True) else 1)
+        found = []
+        for _ in range(3):
+            env.reset()
+            found.append(env.unwrapped.grid.encode().tobytes() + bytes(env.unwrapped.agent_pos))  # type: ignore[attr-defined]
+        return found
+
+    assert len(set(layouts())) > 1
+    assert len(set(layouts(procedural_generation=False))) == 1
+    assert layouts() == layouts(), "the same seed must give the same levels"
+
+
+def test_minigrid_has_a_time_limit_of_its_own_and_others_keep_theirs() -> None:
+    def limit(env_id: str, **options: Any) -> int:
+        spec = make_env(env_id, **options).spec
+        assert spec is not None
+        assert spec.max_episode_steps is not None
+        return spec.max_episode_steps
+
+    assert limit("CartPole-v1") == 500
+    assert limit("CartPole-v1", max_episode_steps=100) == 100
+    assert limit("MiniGrid-Empty-5x5-v0") == 256
+
+
+def test_a_source_that_restarts_one_step_late_has_its_resets_masked() -> None:
+    source = gym.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
+    assert source.metadata["autoreset_mode"] is gym.vector.AutoresetMode.NEXT_STEP
+    envs = NextStepAdapter(source)
+    envs.reset(1)
+    valid_steps, episodes, ended_before = 0, [], np.zeros(3, bool)
+    for _ in range(200):
+        step = envs.step(np.zeros(3, np.int64))
+        assert step.valid is not None
+        np.testing.assert_array_equal(step.valid, ~ended_before)
+        np.testing.assert_array_equal(envs.starts, ended_before)
+        assert not (step.dones & ~step.valid).any()
+        valid_steps += int(step.valid.sum())
+        episodes += step.episodes
+        ended_before = step.dones
+    assert episodes
+    unfinished = valid_steps - sum(episode.length for episode in episodes)
+    assert 0 <= unfinished < 3 * 500
+    assert all(episode.ret == episode.length for episode in episodes)
+
+
+def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
+    cartpole, pendulum = Envs.make("CartPole-v1", 1), Envs.make("Pendulum-v1", 1)
+    assert require_discrete_actions(cartpole, "dqn", "td3_continuous_action") == 2
+    assert require_continuous_actions(pendulum, "td3_continuous_action", "dqn", bounded=True) == 1
+    assert require_vectors(pendulum, "dqn") == 3
+    with pytest.raises(BadConfig, match="use --algo td3_continuous_action"):
+        require_discrete_actions(pendulum, "dqn", "td3_continuous_action")
+    with pytest.raises(BadConfig, match="use --algo dqn"):
+        require_continuous_actions(cartpole, "td3_continuous_action", "dqn")
+    with pytest.raises(BadConfig, match="images"):
+        require_vectors(Envs.make("MiniGrid-Empty-5x5-v0", 1), "dqn")
+    with pytest.raises(BadConfig, match="at least 1"):
+        Envs.make("CartPole-v1", 0)
+    with pytest.raises(BadConfig, match="NoSuch"):
+        Envs.make("NoSuchEnv-v1", 1)

@@ -1,0 +1,53 @@
+"""What can't work is refused before the first step, with exit code 2 and what to change in the sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleanrl_worker.algorithms import ppo, ppo_continuous_action, ppo_gru, rpo_continuous_action
+
+PENDULUM = ["--env-id", "Pendulum-v1"]
+CASES = [
+    (ppo, PENDULUM, "use --algo ppo_continuous_action"),
+    (ppo, ["--num-envs", "0"], "--num-envs"),
+    (ppo, ["--num-minibatches", "3"], "choose a divisor of 512"),
+    (ppo, ["--num-minibatches", "0"], "choose a divisor of 512"),
+    (ppo, ["--num-minibatches", "512"], "fewer --num-minibatches"),
+    (ppo, ["--total-timesteps", "511"], "Use at least 512"),
+    (ppo, ["--env-id", "NoSuchEnv-v0"], "NoSuchEnv"),
+    (ppo, ["--max-episode-steps", "0"], "--max-episode-steps"),
+    (ppo_continuous_action, ["--env-id", "CartPole-v1"], "use --algo ppo"),
+    (ppo_continuous_action, [*PENDULUM, "--num-minibatches", "3"], "choose a divisor of 2048"),
+    (ppo_continuous_action, [*PENDULUM, "--total-timesteps", "100"], "Use at least 2048"),
+    (rpo_continuous_action, ["--env-id", "CartPole-v1"], "use --algo ppo"),
+    (ppo_gru, ["--num-minibatches", "3"], "does not divide --num-envs 4"),
+    (ppo_gru, ["--view-size", "4"], "must be odd"),
+    (ppo_gru, PENDULUM, "use --algo ppo_continuous_action"),
+]
+
+
+@pytest.mark.parametrize(("module", "flags", "sentence"), CASES)
+def test_refused(
+    module: object,
+    flags: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert module.main(flags) == 2  # type: ignore[attr-defined]
+    assert sentence in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == [], "a refused run leaves nothing behind"
+
+
+def test_an_unknown_flag_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        ppo.main(["--no-such-flag", "1"])
+    assert ended.value.code == 2
+    assert "no-such-flag" in capfd.readouterr().err
