@@ -75,7 +75,7 @@ class ObservationNormaliser:
         """Normalise without learning from the rows."""
         moments = self.moments
         deviation = np.sqrt(moments.m2 * (1 / moments.count) + self.epsilon)
-        scaled = ((rows - moments.mean) / deviation).astype(np.float32)
+        scaled: np.ndarray = ((rows - moments.mean) / deviation).astype(np.float32)
         return np.minimum(np.maximum(scaled, -self.clip, out=scaled), self.clip, out=scaled)
 
     def state_dict(self) -> dict[str, Any]:
