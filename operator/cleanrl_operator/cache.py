@@ -2,10 +2,16 @@
 
 Our own writes are put in as soon as they are answered, so that the next reconcile does not act on what it has changed itself.
 A watch may deliver an older version after that; versions of one object are ordered, and the newest wins.
+
+Bodies are kept slim: of ten thousand runs and their pods only what reconcile reads is worth its memory.
+
+A pod is filed under its own namespace and the run's UID that its label claims: a label can be forged, and what is filed in one
+namespace can never be found from another.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +19,8 @@ from cleanrl_operator.run import RUN_UID_LABEL
 
 Key = tuple[str, str]
 Body = Mapping[str, Any]
+Home = tuple[str, str]
+"""Namespace and the run's UID."""
 
 
 class Cache:
@@ -20,8 +28,12 @@ class Cache:
 
     def __init__(self) -> None:
         self._runs: dict[Key, Body] = {}
-        self._pods: dict[str, dict[str, Body]] = {}
+        self._pods: dict[Home, dict[str, Body]] = {}
+        self._departed: dict[Home, Body] = {}
         self._keys_by_uid: dict[str, Key] = {}
+        self._keys_by_pod: dict[str, Key] = {}
+        self.states: Counter[tuple[str, str]] = Counter()
+        """How many runs are in which state with which outcome."""
 
     def run(self, key: Key) -> Body | None:
         """The newest known version of a run."""
@@ -31,28 +43,48 @@ class Cache:
         """All known runs."""
         return iter(list(self._runs.items()))
 
-    def pod(self, run_uid: str, name: str) -> Body | None:
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def run_of_pod(self, pod_uid: str) -> Body | None:
+        """The run whose `status.podUID` this is."""
+        key = self._keys_by_pod.get(pod_uid)
+        return self._runs.get(key) if key is not None else None
+
+    def run_by_uid(self, run_uid: str) -> Body | None:
+        """The run with this UID, if it is known."""
+        key = self._keys_by_uid.get(run_uid)
+        return self._runs.get(key) if key is not None else None
+
+    def pod(self, namespace: str, run_uid: str, name: str) -> Body | None:
         """The newest known version of a run's pod."""
-        return self._pods.get(run_uid, {}).get(name)
+        return self._pods.get((namespace, run_uid), {}).get(name)
 
-    def pods(self, run_uid: str) -> list[Body]:
+    def pods(self, namespace: str, run_uid: str) -> list[Body]:
         """All known pods of a run."""
-        return list(self._pods.get(run_uid, {}).values())
+        return list(self._pods.get((namespace, run_uid), {}).values())
 
-    def key_of(self, run_uid: str) -> Key | None:
-        """The key of the run with this UID, if it is known."""
-        return self._keys_by_uid.get(run_uid)
+    def all_pods(self) -> Iterator[Body]:
+        """All known pods."""
+        return iter([body for pods in self._pods.values() for body in pods.values()])
+
+    def departed(self, namespace: str, run_uid: str, pod_uid: str) -> Body | None:
+        """The last version of a pod that was seen to go."""
+        body = self._departed.get((namespace, run_uid))
+        return body if body is not None and body["metadata"]["uid"] == pod_uid else None
+
+    def forget_departed(self, namespace: str, run_uid: str) -> None:
+        """Nobody will ask for the run's last pod any more."""
+        self._departed.pop((namespace, run_uid), None)
 
     def put_run(self, body: Body) -> Key:
         """Take over a run's version unless a newer one is known."""
         metadata = body["metadata"]
         key = (metadata["namespace"], metadata["name"])
         known = self._runs.get(key)
-        if known is None or known["metadata"]["uid"] != metadata["uid"] or not _older(body, known):
-            if known is not None and known["metadata"]["uid"] != metadata["uid"]:
-                self._keys_by_uid.pop(known["metadata"]["uid"], None)
-            self._runs[key] = body
-            self._keys_by_uid[metadata["uid"]] = key
+        if known is not None and known["metadata"]["uid"] == metadata["uid"] and _older(body, known):
+            return key
+        self._file(key, known, _slim_run(body))
         return key
 
     def drop_run(self, body: Body) -> Key:
@@ -61,35 +93,106 @@ class Cache:
         key = (metadata["namespace"], metadata["name"])
         known = self._runs.get(key)
         if known is not None and known["metadata"]["uid"] == metadata["uid"]:
-            del self._runs[key]
-        self._keys_by_uid.pop(metadata["uid"], None)
+            self._file(key, known, None)
+        self._departed.pop((metadata["namespace"], metadata["uid"]), None)
         return key
 
     def put_pod(self, body: Body) -> Key | None:
         """Take over a pod's version; the key of its run, if the run is known."""
-        metadata = body["metadata"]
-        run_uid = (metadata.get("labels") or {}).get(RUN_UID_LABEL)
-        if run_uid is None:
+        home = _home(body)
+        if home is None:
             return None
-        pods = self._pods.setdefault(run_uid, {})
+        metadata = body["metadata"]
+        pods = self._pods.setdefault(home, {})
         known = pods.get(metadata["name"])
         if known is None or known["metadata"]["uid"] != metadata["uid"] or not _older(body, known):
-            pods[metadata["name"]] = body
-        return self._keys_by_uid.get(run_uid)
+            pods[metadata["name"]] = _slim_pod(body)
+        return self._key_at(home)
 
     def drop_pod(self, body: Body) -> Key | None:
-        """Forget a pod that was deleted; the key of its run, if the run is known."""
-        metadata = body["metadata"]
-        run_uid = (metadata.get("labels") or {}).get(RUN_UID_LABEL)
-        if run_uid is None:
+        """Forget a pod that was deleted, but for its last words; the key of its run, if the run is known."""
+        home = _home(body)
+        if home is None:
             return None
-        pods = self._pods.get(run_uid, {})
+        metadata = body["metadata"]
+        pods = self._pods.get(home, {})
         known = pods.get(metadata["name"])
         if known is not None and known["metadata"]["uid"] == metadata["uid"]:
             del pods[metadata["name"]]
         if not pods:
-            self._pods.pop(run_uid, None)
-        return self._keys_by_uid.get(run_uid)
+            self._pods.pop(home, None)
+        key = self._key_at(home)
+        if key is not None:
+            self._departed[home] = _slim_pod(body)
+        return key
+
+    def _key_at(self, home: Home) -> Key | None:
+        key = self._keys_by_uid.get(home[1])
+        return key if key is not None and key[0] == home[0] else None
+
+    def _file(self, key: Key, before: Body | None, after: Body | None) -> None:
+        """Replace a run's version and everything that is looked up by it."""
+        if before is not None:
+            self._keys_by_uid.pop(before["metadata"]["uid"], None)
+            self._keys_by_pod.pop(_pod_uid(before), None)
+            self.states[_state(before)] -= 1
+            del self._runs[key]
+        if after is not None:
+            self._runs[key] = after
+            self._keys_by_uid[after["metadata"]["uid"]] = key
+            if pod_uid := _pod_uid(after):
+                self._keys_by_pod[pod_uid] = key
+            self.states[_state(after)] += 1
+
+
+METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "ownerReferences",
+)
+POD_SPEC = ("nodeName", "schedulingGates")
+POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
+
+
+def _slim_run(body: Body) -> Body:
+    return {
+        "metadata": _only(body["metadata"], METADATA),
+        "spec": body.get("spec") or {},
+        "status": body.get("status") or {},
+    }
+
+
+def _slim_pod(body: Body) -> Body:
+    return {
+        "metadata": _only(body["metadata"], METADATA),
+        "spec": _only(body.get("spec") or {}, POD_SPEC),
+        "status": _only(body.get("status") or {}, POD_STATUS),
+    }
+
+
+def _only(part: Body, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: part[name] for name in names if name in part}
+
+
+def _home(body: Body) -> Home | None:
+    metadata = body["metadata"]
+    run_uid = (metadata.get("labels") or {}).get(RUN_UID_LABEL)
+    return (metadata["namespace"], run_uid) if run_uid else None
+
+
+def _pod_uid(body: Body) -> str:
+    return str((body.get("status") or {}).get("podUID") or "")
+
+
+def _state(body: Body) -> tuple[str, str]:
+    status = body.get("status") or {}
+    return str(status.get("fsmState") or ""), str(status.get("outcome") or "")
 
 
 def _older(body: Body, known: Body) -> bool:

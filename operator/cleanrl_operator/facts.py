@@ -43,6 +43,7 @@ class EndReason(StrEnum):
     REFUSED = "PolicyRefused"
     NAME_TAKEN = "NameTaken"
     NO_GPU = "NoGPU"
+    CLAIM_LOST = "ClaimLost"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class WorkerEnd:
 
     exit_code: int
     kubelet_reason: str = ""
+    ran_at: datetime | None = None
+    """When the container started; None when it never did."""
     finished_at: datetime | None = None
     outcome: str | None = None
     """The record's outcome: completed, failed, canceled, deadline_exceeded or suspended; None without a valid record."""
@@ -136,6 +139,11 @@ class Facts:
     refusal: Refusal | None = None
     node_ready: bool | None = None
     """None when the node is not known or not looked at."""
-    claim_lost: bool = False
+    claim_uid: str | None = None
+    """The claim that the run's data is on, when it was looked up."""
+    claim_lost: str = ""
+    """Why the claim that the run's data was on is not there any more; empty while it is."""
+    predecessor: str = ""
+    """A pod of an earlier attempt that may still write: no new one before it has ended."""
     config_error: str = ""
     """Why the spec can't be turned into a pod: a missing source run, an environment that does not match."""

@@ -10,134 +10,48 @@ the user wants ended, then what has begun, then what is waited for, then what is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import pairwise
 
-from cleanrl_operator import conditions
 from cleanrl_operator.api.spec import Spec
-from cleanrl_operator.api.status import (
-    MAX_TRANSITIONS,
-    CheckpointStatus,
-    Outcome,
-    ProgressStatus,
-    SessionStatus,
-    State,
-    Status,
-    Transition,
-)
-from cleanrl_operator.facts import EndReason, Facts, PodSituation, RefusalKind, SessionFacts, WorkerEnd
-from cleanrl_operator.policies import deadline, gpu, retry, stopping, ttl
+from cleanrl_operator.api.status import Outcome, SessionStatus, State, Status
+from cleanrl_operator.decision import CleanUp, CreatePod, Decision, Event
+from cleanrl_operator.draft import Draft, late
+from cleanrl_operator.facts import EndReason, Facts, PodSituation, RefusalKind, WorkerEnd
+from cleanrl_operator.policies import deadline, gpu, stopping, ttl
+from cleanrl_operator.policies.failure import BY_SIGNAL, classify
 from cleanrl_operator.policies.stopping import Intent
 
-FORWARD = (State.INIT, State.HSHK, State.RDY, State.EXEC)
 IMAGE_PATIENCE = timedelta(minutes=5)
 HEARTBEAT_LATE = timedelta(seconds=90)
 QUOTA_RETRY = timedelta(seconds=30)
 LIVE_PODS = (PodSituation.GATED, PodSituation.PENDING, PodSituation.IMAGE_ERROR, PodSituation.RUNNING)
 
 
-@dataclass(frozen=True)
-class CreatePod:
-    """POST the pod of this attempt. On success its UID comes back as a fact, on refusal the refusal does."""
-
-    attempt: int
-
-
-@dataclass(frozen=True)
-class DeletePod:
-    """Delete exactly this pod, with its own grace period."""
-
-    uid: str
-
-
-@dataclass(frozen=True)
-class CleanUp:
-    """Remove pod, Service and TensorBoard of a finished run."""
-
-
-Effect = CreatePod | DeletePod | CleanUp
-
-
-@dataclass(frozen=True)
-class Event:
-    """A Kubernetes Event, emitted after the status write that it speaks of."""
-
-    reason: str
-    message: str
-    warning: bool = False
-
-
-@dataclass(frozen=True)
-class Desired:
-    """What the worker should do; sent down its session."""
-
-    pause: bool = False
-    stop: bool = False
-    stop_reason: str = ""
-    """cancel, suspend or deadline, when stop is set."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The result of one judgement."""
-
-    status: Status
-    effects: tuple[Effect, ...] = ()
-    events: tuple[Event, ...] = ()
-    desired: Desired = Desired()
-    wake_at: datetime | None = None
-    """When time alone will change the answer."""
-
-
 def decide(spec: Spec, previous: Status, facts: Facts, now: datetime, *, generation: int, run_id: str) -> Decision:
     """Judge a run. `previous` is the status as it was read, empty for a run that was never seen."""
-    draft = _Draft(spec, previous, facts, now)
+    judge = _Judge(spec, previous, facts, now)
     if previous.fsm_state == State.TERM:
-        draft.after_the_end()
+        judge.after_the_end()
     else:
-        draft.set(run_id=run_id)
-        draft.accept()
-        draft.absorb()
-        draft.judge_end()
-        draft.judge_stop()
-        draft.walk_forward()
-        draft.judge_waiting()
-        draft.judge_fault()
-        draft.keep_time()
-    return draft.decision(generation)
+        judge.set(run_id=run_id)
+        judge.accept()
+        judge.absorb()
+        judge.judge_end()
+        judge.judge_stop()
+        judge.walk_forward()
+        judge.judge_waiting()
+        judge.judge_silence()
+        judge.judge_fault()
+        judge.judge_resume()
+        judge.keep_time()
+    return judge.decision(generation)
 
 
-@dataclass
-class _Draft:
-    """A status in the making. Each method judges one thing and may move the state; after TERM none does anything."""
-
-    spec: Spec
-    status: Status
-    facts: Facts
-    now: datetime
-    effects: list[Effect] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    wakes: list[datetime] = field(default_factory=list)
-    notices: dict[str, tuple[bool, str, str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        last = self.status.transitions[-1].at if self.status.transitions else None
-        if last is not None and last > self.now:
-            self.now = last  # a clock that jumped back must not make time run backwards in the status
-
-    @property
-    def state(self) -> State:
-        assert self.status.fsm_state is not None
-        return State(self.status.fsm_state)  # a status that was read holds the plain text
-
-    def set(self, **changes: object) -> None:
-        self.status = self.status.model_copy(update=changes)
-
-    # -- the steps of a judgement, in their order
+class _Judge(Draft):
+    """Each method judges one thing and may move the state; after TERM none does anything."""
 
     def accept(self) -> None:
+        """A run that was never seen."""
         if self.status.fsm_state is not None:
             return
         self.set(started_at=self.now)
@@ -148,15 +62,15 @@ class _Draft:
 
     def absorb(self) -> None:
         """Take over what needs no judgement: identity of the pod, session, progress, checkpoint."""
-        pod = self.facts.pod
+        pod, session = self.facts.pod, self.facts.session
         if pod.uid is not None and self.status.pod_uid is None and self.state is State.INIT:
-            self.set(pod_uid=pod.uid, attempt=self.status.attempt + 1, stop_requested_at=None)
-            self.forget_worker()
+            self.adopt_pod()
+        if self.status.claim_uid is None and self.facts.claim_uid is not None:
+            self.set(claim_uid=self.facts.claim_uid)
         if self.status.pod_uid is None:
             return
         if pod.node_name is not None:
             self.set(node_name=pod.node_name)
-        session = self.facts.session
         if session is None:
             return
         if session.registered_at is not None:
@@ -171,51 +85,30 @@ class _Draft:
                     supports_checkpoint=session.supports_checkpoint,
                 )
             )
-        self.absorb_progress(session)
+        self.take_progress(session)
         if session.checkpoint_path is not None:
             self.take_checkpoint(
                 session.checkpoint_path, session.checkpoint_step, session.checkpoint_sha256, session.checkpoint_at
             )
-        if timedelta(seconds=session.late_seconds) > HEARTBEAT_LATE:
-            text = f"The worker's heartbeat is {session.late_seconds:.0f} s late; the run is not judged by that alone."
+        if late(session, HEARTBEAT_LATE):
+            text = "The worker's heartbeat is late; the run is not judged by that alone."
             self.notices["HeartbeatLate"] = (True, "HeartbeatLate", text)
 
-    def absorb_progress(self, session: SessionFacts) -> None:
-        if session.step == 0 and session.steps_per_second is None:
-            return
-        total = self.spec.total_timesteps
-        rate = session.steps_per_second
-        left = max(0, total - session.step) if total else None
-        self.set(
-            progress=ProgressStatus(
-                step=session.step,
-                percent=round(100 * session.step / total, 1) if total else 0,
-                steps_per_second=rate,
-                eta_seconds=round(left / rate) if rate and left is not None else None,
-                episodic_return=session.episodic_return,
-                updated_at=self.now,
-            )
-        )
-        if session.step > self.status.failed_at_step and self.status.retries:
-            self.set(retries=0)
+    # -- what has ended
 
     def judge_end(self) -> None:
-        """The pod has ended, or is gone, or was never ours."""
+        """The pod has ended, or is gone."""
+        if self.state is State.TERM or self.status.pod_uid is None:
+            return
         pod = self.facts.pod
-        if self.state is State.TERM:
-            return
-        if pod.situation is PodSituation.FOREIGN and self.status.pod_uid is None and self.state is State.INIT:
-            self.fault(EndReason.NAME_TAKEN, "A pod of the run's name exists and belongs to somebody else.")
-            return
-        if self.status.pod_uid is None:
-            return
         if pod.situation is PodSituation.ENDED and pod.end is not None:
             self.pod_ended(pod.end)
         elif pod.situation is PodSituation.GONE:
             self.pod_gone()
 
     def pod_ended(self, end: WorkerEnd) -> None:
-        self.fill_from_record(end)
+        """Its worker container is over: completed, stopped as asked, or failed."""
+        self.take_record(end)
         if end.outcome == "completed":
             self.walk_to(State.EXEC, end.started_at)
             self.finish(Outcome.COMPLETED, "Completed", "The run did all its steps.")
@@ -223,19 +116,19 @@ class _Draft:
         if end.outcome == "deadline_exceeded":
             self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", "The wall clock limit was reached.")
             return
-        purpose = stopping.intent(self.spec, self.status, self.now)
-        failed = end.outcome == "failed" or (end.outcome is None and end.exit_code not in (0, 137, 143))
-        if purpose is Intent.SUSPEND and not failed:
-            confirmed = end.outcome is not None
-            self.suspended(confirmed)
-        elif purpose in (Intent.CANCEL, Intent.DEADLINE):
+        purpose = stopping.purpose(self.spec, self.status, self.now)
+        failed = end.outcome == "failed" or (end.outcome is None and end.exit_code not in (0, *BY_SIGNAL))
+        if purpose in (Intent.CANCEL, Intent.DEADLINE):
             self.stopped_for_good(purpose)
+        elif purpose is Intent.SUSPEND and not failed:
+            self.suspended(confirmed=end.outcome is not None)
         else:
-            reason, message = classify(end, self.facts.pod.disrupted)
-            self.fault(reason, message)
+            silent = late(self.facts.session, HEARTBEAT_LATE)
+            self.fault(*classify(end, self.facts.pod.disrupted, silent))
 
     def pod_gone(self) -> None:
-        purpose = stopping.intent(self.spec, self.status, self.now)
+        """It left no record."""
+        purpose = stopping.purpose(self.spec, self.status, self.now)
         if self.status.reason == EndReason.NO_GPU and self.state is State.INIT:
             self.release_pod()
         elif purpose is Intent.SUSPEND:
@@ -246,33 +139,21 @@ class _Draft:
             reason = self.facts.pod.disrupted or EndReason.POD_LOST
             self.fault(reason, "The pod is gone and left no record; the next attempt reads what is on the claim.")
 
-    def fill_from_record(self, end: WorkerEnd) -> None:
-        if end.registered_at is not None:
-            self.walk_to(State.RDY, end.registered_at)
-        if end.started_at is not None:
-            self.walk_to(State.EXEC, end.started_at)
-        if end.checkpoint_path is not None:
-            self.take_checkpoint(end.checkpoint_path, end.checkpoint_step, end.checkpoint_sha256, end.finished_at)
-        if end.step > self.status.failed_at_step and self.status.retries:
-            self.set(retries=0)
+    # -- what is wanted ended
 
     def judge_stop(self) -> None:
         """The user, or the clock, wants the run stopped."""
         if self.state is State.TERM:
             return
-        purpose = stopping.intent(self.spec, self.status, self.now)
+        purpose = stopping.purpose(self.spec, self.status, self.now)
         if purpose is None:
-            if self.status.stop_requested_at is not None and self.status.pod_uid is None:
-                self.set(stop_requested_at=None)
             return
-        if self.status.pod_uid is None:
-            if purpose is Intent.SUSPEND:
-                if self.state is not State.PAUSE:
-                    self.go(State.PAUSE, "Suspended", "Suspended before it had a pod; nothing was lost.")
-            else:
-                self.stopped_for_good(purpose)
-            return
-        self.ask_to_stop(purpose)
+        if self.status.pod_uid is not None:
+            self.ask_to_stop(purpose)
+        elif purpose is not Intent.SUSPEND:
+            self.stopped_for_good(purpose)
+        elif self.state is State.INIT:  # a FAULT is judged first: what would only happen again ends, suspended or not
+            self.go(State.PAUSE, "Suspended", "Suspended before it had a pod; nothing was lost.")
 
     def ask_to_stop(self, purpose: Intent) -> None:
         """Ask over the session where there is one; delete the pod where there is none, or after the grace period."""
@@ -288,24 +169,32 @@ class _Draft:
         else:
             self.wakes.append(give_up)
 
+    # -- what has begun
+
     def walk_forward(self) -> None:
-        """What has begun: the container, the registration, the run; pause and its end."""
+        """The container, the registration, the run; pause and its end."""
         if self.status.pod_uid is None or self.state in (State.TERM, State.FAULT):
             return
         pod, session = self.facts.pod, self.facts.session
         if pod.situation is PodSituation.RUNNING:
             self.walk_to(State.HSHK, pod.since)
-        if session is not None and session.registered_at is not None:
-            self.walk_to(State.RDY, session.registered_at)
-            if session.started_at is not None:
-                self.walk_to(State.EXEC, session.started_at)
-        if session is not None and self.state is State.EXEC and session.paused and self.spec.pause:
+        if session is None or session.registered_at is None:
+            return
+        self.walk_to(State.RDY, session.registered_at)
+        if session.started_at is not None:
+            self.walk_to(State.EXEC, session.started_at)
+        if self.state is State.EXEC and session.paused and self.spec.pause:
             self.go(State.PAUSE, "Paused", "Paused by the user; the pod is kept.")
-        elif session is not None and self.state is State.PAUSE and not session.paused:
+        elif self.state is State.PAUSE and not session.paused:
             self.go(State.EXEC, "Resumed", "Stepping again.")
+        elif self.state is State.EXEC and self.spec.pause and not session.supports_pause:
+            text = "This worker can't pause: lift pause, or use suspend, which frees the pod."
+            self.notices["PauseUnsupported"] = (True, "PauseUnsupported", text)
+
+    # -- what is waited for
 
     def judge_waiting(self) -> None:
-        """What is waited for, and for how long still."""
+        """Who holds the run up in INIT, and for how long still."""
         if self.state is not State.INIT or self.status.stop_requested_at is not None:
             return
         pod = self.facts.pod
@@ -314,23 +203,37 @@ class _Draft:
         elif pod.situation is PodSituation.GATED:
             self.explain("Queued", pod.message or "Held by a scheduling gate until its queue admits it.")
         elif pod.situation is PodSituation.IMAGE_ERROR:
-            self.judge_patience(pod.since, IMAGE_PATIENCE, EndReason.IMAGE, pod.message)
+            self.judge_image()
         elif pod.situation is PodSituation.PENDING:
             self.judge_pending()
 
     def judge_creation(self) -> None:
-        refusal = self.facts.refusal
-        if self.facts.config_error:
-            self.fault(EndReason.BAD_CONFIG, self.facts.config_error)
-        elif refusal is None:
+        """There is no pod: may there be one?"""
+        facts = self.facts
+        if self.released:
+            self.wakes.append(self.now)  # look afresh: these facts were the last pod's
+        elif facts.pod.uid is not None:
+            self.adopt_pod()
+            self.judge_waiting()
+        elif facts.pod.situation is PodSituation.FOREIGN:
+            self.fault(EndReason.NAME_TAKEN, "A pod of the run's name exists and belongs to somebody else.")
+        elif facts.config_error:
+            self.fault(EndReason.BAD_CONFIG, facts.config_error)
+        elif facts.claim_lost:
+            self.fault(EndReason.CLAIM_LOST, facts.claim_lost)
+        elif facts.predecessor:
+            self.explain("WaitingForPod", f"Pod {facts.predecessor} of an earlier attempt has not ended yet.")
+            self.wakes.append(self.now + QUOTA_RETRY)
+        elif facts.refusal is None:
             self.effects.append(CreatePod(self.status.attempt + 1))
-        elif refusal.kind is RefusalKind.POLICY:
-            self.fault(EndReason.REFUSED, refusal.message)
-        elif refusal.kind is RefusalKind.QUOTA:
-            self.explain(EndReason.QUOTA, refusal.message)
+        elif facts.refusal.kind is RefusalKind.POLICY:
+            self.fault(EndReason.REFUSED, facts.refusal.message)
+        elif facts.refusal.kind is RefusalKind.QUOTA:
+            self.explain(EndReason.QUOTA, facts.refusal.message)
             self.wakes.append(self.now + QUOTA_RETRY)
 
     def judge_pending(self) -> None:
+        """No place yet, or not started yet."""
         pod = self.facts.pod
         over = deadline.pending_over_at(self.spec, pod.since)
         if over is not None and over <= self.now:
@@ -354,56 +257,66 @@ class _Draft:
             self.explain("Pending", pod.message or "The pod waits to start.")
         self.wakes.extend(at for at in (over, fallback) if at is not None)
 
-    def judge_patience(self, since: datetime | None, patience: timedelta, reason: EndReason, message: str) -> None:
-        until = (since or self.now) + patience
+    def judge_image(self) -> None:
+        """An image that can't be had may come, for a while."""
+        pod = self.facts.pod
+        until = (pod.since or self.now) + IMAGE_PATIENCE
         if until <= self.now:
-            self.fault(reason, message)
+            self.fault(EndReason.IMAGE, pod.message, release=False)
         else:
-            self.explain(reason, message)
+            self.explain(EndReason.IMAGE, pod.message)
             self.wakes.append(until)
 
+    # -- what is tried again
+
+    def judge_silence(self) -> None:
+        """Silence is no death without a second witness; here it is the node."""
+        live = self.status.pod_uid is not None and self.state not in (State.TERM, State.FAULT)
+        if live and late(self.facts.session, HEARTBEAT_LATE) and self.facts.node_ready is False:
+            self.fault(EndReason.NODE_LOST, "The worker is silent and its node is not ready.", release=False)
+
     def judge_fault(self) -> None:
-        """Silence with a second witness; then retry, wait, or end."""
-        self.judge_silence()
+        """Retry, wait, or end."""
         if self.state is not State.FAULT:
-            return
-        if self.spec.suspend and self.status.pod_uid is None:
-            self.go(State.PAUSE, "Suspended", "Suspended after a failure; lifting suspend tries again.")
             return
         if self.status.pod_uid is not None:
             self.delete_pod()  # no new attempt before the old pod is gone or terminal
-            return
-        if self.status.retry_at is None:
+        elif self.spec.suspend and self.status.retry_at is not None:
+            self.go(State.PAUSE, "Suspended", "Suspended after a failure; lifting suspend tries again.")
+        elif self.status.retry_at is None:
             self.finish(Outcome.FAILED, self.status.reason or "Failed", self.status.message or "")
         elif self.status.retry_at <= self.now:
-            self.set(retry_at=None)
-            self.go(State.INIT, "Retrying", f"Attempt {self.status.attempt + 1} goes on from the last checkpoint.")
-            self.judge_waiting()
+            self.begin_again("Retrying")
         else:
             self.wakes.append(self.status.retry_at)
 
-    def judge_silence(self) -> None:
-        session = self.facts.session
-        silent = session is not None and timedelta(seconds=session.late_seconds) > HEARTBEAT_LATE
-        live = self.status.pod_uid is not None and self.state not in (State.TERM, State.FAULT)
-        if live and silent and self.facts.node_ready is False:
-            self.fault(EndReason.NODE_LOST, "The worker is silent and its node is not ready.", release=False)
+    def judge_resume(self) -> None:
+        """A suspended run whose suspend was lifted."""
         if self.state is State.PAUSE and self.status.pod_uid is None and not self.spec.suspend:
-            self.go(State.INIT, "Unsuspended", f"Attempt {self.status.attempt + 1} goes on from the last checkpoint.")
-            self.judge_waiting()
+            self.begin_again("Unsuspended")
+
+    def begin_again(self, reason: str) -> None:
+        """The next attempt."""
+        number = self.status.attempt + 1
+        text = f"Attempt {number} goes on from the last checkpoint." if number > 1 else "The first attempt starts."
+        self.set(retry_at=None)
+        self.go(State.INIT, reason, text)
+        self.judge_waiting()
+        self.judge_fault()
+
+    # -- clocks, and what is left after the end
 
     def keep_time(self) -> None:
         """The wall clock runs in EXEC, and in PAUSE while the pod is kept."""
         runs = self.state is State.EXEC or (self.state is State.PAUSE and self.status.pod_uid is not None)
-        if runs and self.status.wallclock_since is None:
+        if not runs:
+            self.stop_clock()
+            return
+        if self.status.wallclock_since is None:
             self.set(wallclock_since=self.now)
-        elif not runs and self.status.wallclock_since is not None:
-            used = deadline.wallclock_used(self.status, self.now).total_seconds()
-            self.set(wallclock_seconds=round(used, 3), wallclock_since=None)
-        if runs:
-            over = deadline.wallclock_over_at(self.spec, self.status, self.now)
-            if over is not None:
-                self.wakes.append(over)
+        over = deadline.wallclock_over_at(self.spec, self.status, self.now)
+        if over is not None and over > self.now:
+            self.wakes.append(over)
 
     def after_the_end(self) -> None:
         """TERM is final. Only what is left of the run in the cluster may still go."""
@@ -414,167 +327,3 @@ class _Draft:
             self.effects.append(CleanUp())
         elif gone is not None:
             self.wakes.append(gone)
-
-    # -- moves
-
-    def go(self, to: State, reason: str, message: str, at: datetime | None = None) -> None:
-        """One step of the machine, recorded. Times never run backwards, and only the last steps are kept."""
-        history = list(self.status.transitions or [])
-        moment = min(at, self.now) if at is not None else self.now
-        if history and moment < history[-1].at:
-            moment = history[-1].at
-        before = self.status.fsm_state
-        history.append(Transition(from_=before, to=to, at=moment, attempt=self.status.attempt, reason=reason))
-        self.set(fsm_state=to, reason=reason, message=message, transitions=history[-MAX_TRANSITIONS:])
-        if to is State.EXEC and self.status.exec_started_at is None:
-            self.set(exec_started_at=moment)
-        self.events.append(Event(reason, message, warning=to is State.FAULT))
-
-    def walk_to(self, target: State, at: datetime | None) -> None:
-        """Move forward to a state of the opening walk, through every state between."""
-        texts = {
-            State.HSHK: ("WorkerRunning", "The worker container runs; waiting for it to register."),
-            State.RDY: ("Registered", "The worker has registered."),
-            State.EXEC: ("RunStarted", "The run has started."),
-        }
-        while self.state in FORWARD and FORWARD.index(self.state) < FORWARD.index(target):
-            following = FORWARD[FORWARD.index(self.state) + 1]
-            self.go(following, *texts[following], at=at)
-
-    def fault(self, reason: EndReason, message: str, *, release: bool = True) -> None:
-        """FAULT, with what it costs. `release` is False while the old pod may still be there."""
-        if self.state is State.FAULT:
-            if release:
-                self.release_pod()
-            return
-        judged = retry.verdict(reason)
-        self.go(State.FAULT, reason, message)
-        if judged.spends:
-            self.set(retries=self.status.retries + 1, failed_at_step=self.reached_step())
-        spent = judged.spends and self.status.retries > self.spec.retry.limit
-        if judged.retryable and not spent:
-            wait = retry.backoff(self.spec.retry.backoff_seconds, max(self.status.retries, 1))
-            self.set(retry_at=self.now + wait)
-        else:
-            self.set(retry_at=None)
-        if release:
-            self.release_pod()
-
-    def finish(self, outcome: Outcome, reason: str, message: str) -> None:
-        """TERM, for good."""
-        self.go(State.TERM, reason, message)
-        self.set(outcome=outcome, finished_at=self.now, retry_at=None, stop_requested_at=None)
-
-    def stopped_for_good(self, purpose: Intent) -> None:
-        if purpose is Intent.CANCEL:
-            self.finish(Outcome.CANCELED, "Canceled", "Canceled by the user.")
-        else:
-            self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", "The wall clock limit was reached.")
-
-    def suspended(self, confirmed: bool) -> None:
-        self.walk_time_stops()
-        if confirmed:
-            reason, message = "Suspended", "Suspended with a checkpoint; pod and GPU are free."
-        else:
-            reason, message = "SuspendUnconfirmed", "Suspended without a new checkpoint; the last one stands."
-        if self.state is State.PAUSE:
-            self.explain(reason, message)  # it was paused with its pod kept; now the pod is free too
-        else:
-            self.go(State.PAUSE, reason, message)
-        self.release_pod()
-
-    def walk_time_stops(self) -> None:
-        if self.status.wallclock_since is not None:
-            used = deadline.wallclock_used(self.status, self.now).total_seconds()
-            self.set(wallclock_seconds=round(used, 3), wallclock_since=None)
-
-    def release_pod(self) -> None:
-        """This attempt's pod no longer speaks for the run."""
-        self.set(pod_uid=None, stop_requested_at=None)
-
-    def forget_worker(self) -> None:
-        """A new pod has not registered yet; the numbers of the run's event log go on over attempts."""
-        known = self.status.session
-        if known is not None:
-            self.set(session=SessionStatus(last_event=known.last_event, log_epoch=known.log_epoch))
-
-    def delete_pod(self) -> None:
-        uid = self.status.pod_uid
-        if uid is not None and not self.facts.pod.deleting and DeletePod(uid) not in self.effects:
-            self.effects.append(DeletePod(uid))
-
-    def explain(self, reason: str, message: str) -> None:
-        """Say why the state is what it is, without moving."""
-        self.set(reason=str(reason), message=message[:4096])
-
-    def take_checkpoint(self, path: str, step: int, sha256: str | None, at: datetime | None) -> None:
-        known = self.status.checkpoint
-        if known is None or step >= known.step:
-            moment = known.time if known is not None and known.path == path else (at or self.now)
-            self.set(
-                checkpoint=CheckpointStatus(
-                    path=path, step=step, time=moment, sha256=sha256, attempt=self.status.attempt
-                )
-            )
-
-    def reached_step(self) -> int:
-        return self.status.progress.step if self.status.progress is not None else 0
-
-    # -- the result
-
-    def decision(self, generation: int) -> Decision:
-        self.set(observed_generation=generation)
-        notices = {} if self.state is State.TERM else self.notices
-        self.set(conditions=conditions.conditions(self.status, notices, generation, self.now))
-        live = self.status.pod_uid is not None and self.state is not State.TERM
-        stop = live and self.status.stop_requested_at is not None
-        purpose = stopping.intent(self.spec, self.status, self.now)
-        why = purpose.name.lower() if stop and purpose is not None else ""
-        desired = Desired(pause=self.spec.pause, stop=stop, stop_reason=why)
-        return Decision(
-            status=self.status,
-            effects=tuple(self.effects),
-            events=tuple(self.events),
-            desired=desired,
-            wake_at=min(self.wakes, default=None),
-        )
-
-
-def classify(end: WorkerEnd, disrupted: EndReason | None) -> tuple[EndReason, str]:
-    """What an end that nobody asked for was, and the sentence for it. The kubelet's word comes before the exit code."""
-    said = end.message
-    if end.kubelet_reason == "OOMKilled":
-        return EndReason.OOM_KILLED, "The worker ran out of memory: raise resources.memory, or lower the buffer size."
-    if disrupted is not None:
-        return disrupted, said or f"The pod was ended by the cluster ({disrupted})."
-    if end.outcome is None and end.exit_code == 0:
-        return EndReason.NO_RECORD, "The worker ended without a record of what it did."
-    if end.reason == "BadConfig" or end.exit_code == 2:
-        return EndReason.BAD_CONFIG, said or "The worker refused its configuration."
-    if end.reason.startswith("NaN") or end.exit_code == 3:
-        return EndReason.NAN, said or "Training diverged: a loss or a return was not a finite number."
-    if end.outcome in {"canceled", "suspended"}:
-        return EndReason.POD_LOST, "The pod was stopped by somebody else; it left a checkpoint."
-    return EndReason.EXIT_CODE, said or f"The worker ended with exit code {end.exit_code}."
-
-
-def forward_path(states: Iterable[State]) -> bool:
-    """Whether a list of states follows the machine's edges."""
-    edges = {
-        (State.INIT, State.HSHK),
-        (State.HSHK, State.RDY),
-        (State.RDY, State.EXEC),
-        (State.EXEC, State.PAUSE),
-        (State.PAUSE, State.EXEC),
-        (State.PAUSE, State.INIT),
-        (State.FAULT, State.INIT),
-        (State.FAULT, State.PAUSE),
-        (State.INIT, State.PAUSE),
-        (State.HSHK, State.PAUSE),
-        (State.RDY, State.PAUSE),
-    }
-    listed = list(states)
-    return all(
-        (before, after) in edges or (before is not State.TERM and after in (State.FAULT, State.TERM))
-        for before, after in pairwise(listed)
-    )

@@ -7,16 +7,20 @@ way, because parsing them costs more than the requests.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
+import aiohttp
 from kubernetes.aio import client, config
 
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
 
 Object = dict[str, Any]
-FIELD_MANAGER = "cleanrl-operator"
+USER_AGENT = "cleanrl-operator"
 TIMEOUT_SECONDS = 30
+PAGE = 500
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 RUNS = f"apis/{GROUP}/{VERSION}"
 
 
@@ -46,10 +50,11 @@ class Kube:
         """Requests that change something, Events and reviews not counted."""
 
     @classmethod
-    async def connect(cls) -> Kube:
-        """Take the pod's own service account, or the user's kubeconfig."""
+    async def connect(cls, kubeconfig: str | None = None) -> Kube:
+        """Take this kubeconfig, else the user's, else the pod's own service account."""
         configuration = client.Configuration()
-        await config.load_config(client_configuration=configuration)
+        given = {"config_file": kubeconfig} if kubeconfig else {}
+        await config.load_config(client_configuration=configuration, **given)
         configuration.connection_pool_maxsize = 64
         configuration.retries = None
         return cls(client.ApiClient(configuration=configuration))
@@ -58,14 +63,31 @@ class Kube:
         """Close the connections."""
         await self._api.close()
 
-    async def get(self, path: str) -> Object | None:
+    async def get(self, path: str, *, seconds: float = TIMEOUT_SECONDS) -> Object | None:
         """The object at this path, or None if there is none."""
         try:
-            return await self._request("GET", path)
+            return await self._request("GET", path, seconds=seconds)
         except KubeError as error:
             if error.status == 404:
                 return None
             raise
+
+    async def list(
+        self, path: str, *, selector: str = "", metadata_only: bool = False, page: int = PAGE
+    ) -> AsyncIterator[Object]:
+        """The objects of a collection, fetched page by page; with `metadata_only` nothing but their metadata."""
+        query = {"limit": str(page)}
+        if selector:
+            query["labelSelector"] = selector
+        while True:
+            accept = METADATA_ONLY if metadata_only else "application/json"
+            answer = await self._request("GET", f"{path}?{urlencode(query)}", accept=accept)
+            for item in answer.get("items") or []:
+                yield item
+            following = (answer.get("metadata") or {}).get("continue")
+            if not following:
+                return
+            query["continue"] = following
 
     async def create(self, path: str, body: Object) -> Object:
         """POST an object into a collection."""
@@ -89,11 +111,10 @@ class Kube:
         path = f"{RUNS}/namespaces/{namespace}/{PLURAL}/{name}/status"
         return await self._request("PATCH", path, body, "application/merge-patch+json")
 
-    async def apply(self, path: str, body: Object) -> Object:
-        """Server-side apply as this operator."""
-        self.writes += 1
-        query = f"?fieldManager={FIELD_MANAGER}&force=true"
-        return await self._request("PATCH", path + query, body, "application/apply-patch+yaml")
+    async def keep(self, method: str, path: str, body: Object, *, seconds: float = TIMEOUT_SECONDS) -> Object:
+        """Write an object of the operator's own (its Lease, its pod's label); counted apart from writes for runs."""
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return await self._request(method, path, body, content_type, seconds=seconds)
 
     async def review(self, path: str, body: Object) -> Object:
         """POST a review (TokenReview, SubjectAccessReview); counted apart from writes."""
@@ -104,17 +125,24 @@ class Kube:
         await self._request("POST", f"api/v1/namespaces/{namespace}/events", body)
 
     async def _request(
-        self, method: str, path: str, body: Object | None = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        *,
+        accept: str = "application/json, application/jwk-set+json;q=0.9",
+        seconds: float = TIMEOUT_SECONDS,
     ) -> Object:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": USER_AGENT}
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = f"{self._api.configuration.host}/{path}"
         try:
             response = await self._api.rest_client.request(
-                method, url, headers=headers, body=body, _request_timeout=TIMEOUT_SECONDS
+                method, url, headers=headers, body=body, _request_timeout=seconds
             )
             data = await response.read()
-        except (OSError, TimeoutError, client.ApiException) as error:
+        except (OSError, TimeoutError, aiohttp.ClientError, client.ApiException) as error:
             raise KubeError(0, "NoAnswer", f"{method} {path}: {type(error).__name__}: {error}") from error
         content = _parse(data)
         if response.status >= 400:

@@ -45,20 +45,40 @@ def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
         return PodFacts(situation=PodSituation.GATED, since=created, **common)
     trouble = image_trouble(status)
     if trouble:
-        return PodFacts(situation=PodSituation.IMAGE_ERROR, since=created, message=trouble, **common)
+        since = scheduled_at(status) or created
+        return PodFacts(situation=PodSituation.IMAGE_ERROR, since=since, message=trouble, **common)
     waiting = (state.get("waiting") or {}).get("message") or ""
     return PodFacts(
         situation=PodSituation.PENDING, since=created, unschedulable=unschedulable(status), message=waiting, **common
     )
 
 
+def observe_departed(run: Run, pod: Mapping[str, Any]) -> PodFacts:
+    """What the last words of a pod say that is gone: its end, or at least who ended it."""
+    facts = observe_pod(run, pod)
+    if facts.situation is PodSituation.ENDED:
+        return facts
+    return PodFacts(situation=PodSituation.GONE, disrupted=facts.disrupted, node_name=facts.node_name)
+
+
+def may_still_write(pod: Mapping[str, Any]) -> bool:
+    """Whether some container of the pod may be alive."""
+    return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+
+
 def is_ours(run: Run, pod: Mapping[str, Any]) -> bool:
     """Whether the pod is this run's, by controller UID and attempt: its name alone proves nothing."""
     metadata = pod["metadata"]
+    attempt = (metadata.get("labels") or {}).get(ATTEMPT_LABEL)
+    return is_owned(run, pod) and attempt == str(run.next_attempt)
+
+
+def is_owned(run: Run, pod: Mapping[str, Any]) -> bool:
+    """Whether the pod was made for this run, in whatever attempt."""
+    metadata = pod["metadata"]
     owners = metadata.get("ownerReferences") or []
     owned = any(owner.get("uid") == run.uid and owner.get("controller") for owner in owners)
-    attempt = (metadata.get("labels") or {}).get(ATTEMPT_LABEL)
-    return owned and attempt == str(run.next_attempt)
+    return owned and metadata["namespace"] == run.namespace
 
 
 def worker_end(run: Run, terminated: Mapping[str, Any]) -> WorkerEnd:
@@ -67,6 +87,7 @@ def worker_end(run: Run, terminated: Mapping[str, Any]) -> WorkerEnd:
     seen: dict[str, Any] = {
         "exit_code": exit_code,
         "kubelet_reason": terminated.get("reason", ""),
+        "ran_at": _time(terminated.get("startedAt")),
         "finished_at": _time(terminated.get("finishedAt")),
     }
     try:
@@ -126,6 +147,14 @@ def unschedulable(status: Mapping[str, Any]) -> str:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "no node fits")
     return ""
+
+
+def scheduled_at(status: Mapping[str, Any]) -> datetime | None:
+    """When the pod got its node; before that nobody tries to pull its images."""
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+            return _time(condition.get("lastTransitionTime"))
+    return None
 
 
 def _time(text: str | None) -> datetime | None:

@@ -1,4 +1,6 @@
-"""The fleet's budget for progress writes: status is sampled so that a thousand runs do not flood the API server."""
+"""The fleet's budget for status writes that move nothing: progress is sampled, so that a thousand runs do not flood the API
+server, and a worker that talks without end can't make the operator write without end.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +8,30 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 Key = tuple[str, str]
-LEAST_AGE = timedelta(seconds=15)
+PROGRESS_AGE = timedelta(seconds=15)
+TALK_AGE = timedelta(seconds=1)
 
 
 class FleetBudget:
-    """At most `per_second` progress writes for all runs together, and each run at most every 15 s."""
+    """At most `per_second` progress writes for all runs together, and each run at most every 15 s.
+
+    What a worker waits to have acknowledged goes sooner: at most once a second for each run.
+    """
 
     def __init__(self, live: Callable[[], int], per_second: float = 20.0) -> None:
         self._live = live
         self._per_second = per_second
         self._written: dict[Key, datetime] = {}
 
-    def allow(self, key: Key, now: datetime) -> bool:
-        """Whether this run's progress is old enough to be written; if so, the write counts."""
-        age = max(LEAST_AGE, timedelta(seconds=self._live() / self._per_second))
+    def wait(self, key: Key, now: datetime, *, awaited: bool) -> timedelta:
+        """How long this run's write has to wait; zero when it may go now, and then it counts."""
+        age = TALK_AGE if awaited else max(PROGRESS_AGE, timedelta(seconds=self._live() / self._per_second))
         last = self._written.get(key)
         if last is not None and timedelta() <= now - last < age:
-            return False
+            return last + age - now
         self._written[key] = now
-        return True
+        return timedelta()
 
     def forget(self, key: Key) -> None:
-        """The run is gone."""
+        """The run is gone or over."""
         self._written.pop(key, None)

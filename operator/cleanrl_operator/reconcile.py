@@ -8,26 +8,30 @@ acknowledged only after the status that holds them is written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Protocol
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
 
-from cleanrl_operator.api import GROUP, KIND, VERSION
+from cleanrl_operator import logs, unreadable
+from cleanrl_operator.api import GROUP, PLURAL, VERSION
 from cleanrl_operator.api.spec import Mode
-from cleanrl_operator.api.status import State, Status
+from cleanrl_operator.api.status import AnalyticsStatus, State, Status
 from cleanrl_operator.cache import Cache, Key
+from cleanrl_operator.decision import CleanUp, CreatePod, Decision, DeletePod, Desired, Event
 from cleanrl_operator.desired import claim, pod
 from cleanrl_operator.facts import Facts, PodFacts, PodSituation, Refusal, RefusalKind, SessionFacts
-from cleanrl_operator.fsm import CleanUp, CreatePod, Decision, DeletePod, Desired, decide
-from cleanrl_operator.kube import Kube, KubeError
-from cleanrl_operator.observe import observe_pod
+from cleanrl_operator.fsm import QUOTA_RETRY, decide
+from cleanrl_operator.kube import Kube, KubeError, Object
+from cleanrl_operator.observe import is_owned, may_still_write, observe_departed, observe_pod
 from cleanrl_operator.run import Run, UnreadableRun
 from cleanrl_operator.settings import Settings
 from cleanrl_protocol.podconfig import BadPodConfig
 
 log = logging.getLogger(__name__)
-PROGRESS_FIELDS = ("progress",)
+CLAIM_FRESH_SECONDS = 30.0
+"""How long a shared claim's UID is believed without asking again: a burst of runs on one claim asks once."""
 
 
 class Sessions(Protocol):
@@ -36,8 +40,11 @@ class Sessions(Protocol):
     def facts(self, run: Run) -> SessionFacts | None:
         """What the worker of the run's current pod has said, or None."""
 
-    def written(self, run: Run, last_event: int) -> None:
-        """The status now holds everything up to this event: it may be acknowledged."""
+    def awaits(self, run: Run) -> bool:
+        """Whether the worker waits for something to be stored that the run's status does not hold yet."""
+
+    def written(self, run: Run, status: Status) -> None:
+        """The API server now holds this status: what is in it may be acknowledged, sessions it has no use for end."""
 
     def desire(self, run: Run, desired: Desired) -> None:
         """What the worker should do."""
@@ -46,8 +53,8 @@ class Sessions(Protocol):
 class ProgressBudget(Protocol):
     """Who may write progress now."""
 
-    def allow(self, key: Key, now: datetime) -> bool:
-        """Take one write out of the fleet's budget, if there is one and it is this run's turn."""
+    def wait(self, key: Key, now: datetime, *, awaited: bool) -> timedelta:
+        """How long this run's write has to wait; zero when it may go now, and then it counts."""
 
 
 @dataclass
@@ -60,34 +67,64 @@ class Reconciler:
     sessions: Sessions
     budget: ProgressBudget
     wake: Callable[[Key, float], None]
+    announce: Callable[[Run, Event], None]
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    status_writes: int = 0
+    progress_writes: int = 0
+    _refused: dict[Key, tuple[float, Refusal]] = field(default_factory=dict)
+    _claims: dict[Key, tuple[float, Object | None]] = field(default_factory=dict)
 
     async def __call__(self, key: Key) -> None:
-        """Bring one run a step further. Raises KubeError when it should be tried again."""
+        """Bring one run a step further. Raises when it should be tried again."""
         body = self.cache.run(key)
         if body is None:
+            self._refused.pop(key, None)
+            return
+        logs.about(f"{key[0]}/{key[1]}", (body.get("status") or {}).get("attempt", 0))
+        try:
+            await self._reconcile_body(key, body)
+        except KubeError as error:
+            log.warning("%s", error)
+            if error.status in (404, 409):
+                await self._refresh(key)
+            if error.retry_after is not None:
+                self.wake(key, max(error.retry_after, 1.0))
+                return
+            raise
+        except Exception:
+            log.exception("reconcile failed; it will be tried again")
+            raise
+
+    async def _refresh(self, key: Key) -> None:
+        """The API server spoke of a newer version, or of none: look for ourselves."""
+        fresh = await self.kube.get(_run_path(*key))
+        known = self.cache.run(key)
+        if fresh is not None:
+            self.cache.put_run(fresh)
+        elif known is not None:
+            self.cache.drop_run(known)
+
+    async def _reconcile_body(self, key: Key, body: Mapping[str, Any]) -> None:
+        if "deletionTimestamp" in body["metadata"]:
+            return
+        if str((body.get("spec") or {}).get("operatorClass") or "") != self.settings.operator_class:
             return
         try:
             run = Run.parse(body)
         except UnreadableRun as error:
-            log.exception("run can't be read", extra={"run": f"{key[0]}/{key[1]}", "fault": str(error)})
+            await self._admit_unreadable(key, body, str(error))
             return
-        if run.deleting or (run.spec.operator_class or "") != self.settings.operator_class:
+        await self._reconcile(run)
+
+    async def _admit_unreadable(self, key: Key, body: Mapping[str, Any], fault: str) -> None:
+        """A run that can't be understood is left alone, and its conditions say so."""
+        conditions = unreadable.conditions(body, fault, self.clock())
+        if conditions is None:
             return
-        try:
-            await self._reconcile(run)
-        except KubeError as error:
-            if error.status == 404:
-                return  # the run is going away; its deletion is the garbage collector's
-            if error.status == 409:
-                fresh = await self.kube.get(_run_path(run))
-                if fresh is not None:
-                    self.cache.put_run(fresh)
-            log.warning("%s", error, extra={"run": f"{run.namespace}/{run.name}", "attempt": run.status.attempt})
-            if error.retry_after is not None:
-                self.wake(key, error.retry_after)
-                return
-            raise
+        log.error("run can't be read: %s", fault)
+        version = body["metadata"]["resourceVersion"]
+        status = {"conditions": conditions, "observedGeneration": body["metadata"].get("generation", 1)}
+        self.cache.put_run(await self.kube.patch_status(*key, version, status))
 
     async def _reconcile(self, run: Run) -> None:
         now = self.clock()
@@ -105,23 +142,37 @@ class Reconciler:
     def _decide(self, run: Run, facts: Facts, now: datetime) -> Decision:
         return decide(run.spec, run.status, facts, now, generation=run.generation, run_id=run.run_id)
 
+    # -- observe
+
     async def _gather(self, run: Run) -> Facts:
         """Everything that is known; what an index can't prove is asked live."""
         if run.status.fsm_state == State.TERM:
+            self.cache.forget_departed(run.namespace, run.uid)
             return Facts(pod=self._cached_pod(run))
         seen = self._cached_pod(run)
         if seen.situation is PodSituation.UNKNOWN and run.status.pod_uid is not None:
-            seen = await self._live_pod(run)
+            seen = await self._missing_pod(run)
         facts = Facts(pod=seen, session=self.sessions.facts(run))
+        if run.status.claim_uid is None and seen.uid is not None:
+            found = await self._claim(run)
+            facts = replace(facts, claim_uid=found["metadata"]["uid"] if found else None)
         if facts.session is not None and facts.session.late_seconds > 0 and seen.node_name is not None:
             facts = replace(facts, node_ready=await self._node_ready(seen.node_name))
         return facts
 
     def _cached_pod(self, run: Run) -> PodFacts:
-        body = self.cache.pod(run.uid, run.pod_name(run.next_attempt))
-        return observe_pod(run, body) if body is not None else PodFacts()
+        """The pod of the current attempt, or of the next one if a crash hid it; never one of another UID than known."""
+        body = self.cache.pod(run.namespace, run.uid, run.pod_name(run.next_attempt))
+        if body is None or run.status.pod_uid not in (None, body["metadata"]["uid"]):
+            return PodFacts()
+        return observe_pod(run, body)
 
-    async def _live_pod(self, run: Run) -> PodFacts:
+    async def _missing_pod(self, run: Run) -> PodFacts:
+        """The current attempt's pod is not in the cache: was it seen to go, or is it there all the same?"""
+        assert run.status.pod_uid is not None
+        last_words = self.cache.departed(run.namespace, run.uid, run.status.pod_uid)
+        if last_words is not None:
+            return observe_departed(run, last_words)
         body = await self.kube.get(_pod_path(run, run.pod_name(run.next_attempt)))
         if body is None or body["metadata"]["uid"] != run.status.pod_uid:
             return PodFacts(situation=PodSituation.GONE)
@@ -129,19 +180,43 @@ class Reconciler:
         return observe_pod(run, body)
 
     async def _node_ready(self, name: str) -> bool | None:
-        node = await self.kube.get(f"api/v1/nodes/{name}")
+        try:
+            node = await self.kube.get(f"api/v1/nodes/{name}")
+        except KubeError as error:
+            if error.status == 403:  # an installation without cluster-wide rights can't ask: no witness
+                return None
+            raise
         if node is None:
             return False
         conditions = (node.get("status") or {}).get("conditions") or []
         return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
+    def _predecessor(self, run: Run) -> str:
+        """An earlier attempt's pod that may still write."""
+        own = run.pod_name(run.next_attempt)
+        for body in self.cache.pods(run.namespace, run.uid):
+            if body["metadata"]["name"] != own and is_owned(run, body) and may_still_write(body):
+                return str(body["metadata"]["name"])
+        return ""
+
+    # -- create
+
     async def _create_pod(self, run: Run, facts: Facts) -> Facts:
         """Claim and pod of the next attempt. What the API server refuses becomes a fact."""
-        source, fault = await self._source(run)
-        if fault:
-            return replace(facts, config_error=fault)
+        if earlier := self._predecessor(run):
+            return replace(facts, predecessor=earlier)
+        refused_at, refusal = self._refused.get(run.key, (0.0, None))
+        if refusal is not None and time.monotonic() - refused_at < QUOTA_RETRY.total_seconds():
+            return replace(facts, refusal=refusal)
+        self._refused.pop(run.key, None)
         try:
-            await self._ensure_claim(run)
+            source, fault = await self._source(run)
+            if fault:
+                return replace(facts, config_error=fault)
+            found, lost = await self._ensure_claim(run)
+            if lost:
+                return replace(facts, claim_lost=lost)
+            facts = replace(facts, claim_uid=found)
             body = pod.build(run, self.settings, source)
             created = await self.kube.create(f"api/v1/namespaces/{run.namespace}/pods", body)
         except BadPodConfig as error:
@@ -149,10 +224,11 @@ class Reconciler:
         except KubeError as error:
             if error.status == 409 and error.reason == "AlreadyExists":
                 return replace(facts, pod=await self._taken(run))
-            refusal = _refusal(error)
-            if refusal is None:
+            answer = _refusal(error)
+            if answer is None:
                 raise
-            return replace(facts, refusal=refusal)
+            self._refused[run.key] = (time.monotonic(), answer)
+            return replace(facts, refusal=answer)
         self.cache.put_pod(created)
         return replace(facts, pod=observe_pod(run, created))
 
@@ -164,90 +240,120 @@ class Reconciler:
         self.cache.put_pod(body)
         return observe_pod(run, body)
 
-    async def _ensure_claim(self, run: Run) -> None:
-        body = claim.build(run, self.settings)
-        if body is None or run.status.attempt > 0:
-            return
-        try:
-            await self.kube.create(f"api/v1/namespaces/{run.namespace}/persistentvolumeclaims", body)
-        except KubeError as error:
-            if error.reason != "AlreadyExists":
-                raise
+    async def _ensure_claim(self, run: Run) -> tuple[str | None, str]:
+        """The claim's UID, or why there is none that could hold the run's data. Only a run without data gets a new one."""
+        known, body = run.status.claim_uid, claim.build(run, self.settings)
+        path = f"api/v1/namespaces/{run.namespace}/persistentvolumeclaims"
+        if known is None and body is not None:
+            try:
+                created = await self.kube.create(path, body)
+            except KubeError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+            else:
+                return str(created["metadata"]["uid"]), ""
+        found = await self._claim(run)
+        if known is None:  # a shared claim that is not there yet is waited for, by the scheduler and in its words
+            return (str(found["metadata"]["uid"]) if found else None), ""
+        name = run.claim_name
+        if found is None:
+            return None, f"Claim {name}, which held the run's data, is gone. Start a new run to train from scratch."
+        if found["metadata"]["uid"] != known:
+            return None, f"Claim {name} is not the one that held the run's data. Start a new run to train from scratch."
+        if "deletionTimestamp" in found["metadata"]:
+            return None, f"Claim {name}, which holds the run's data, is being deleted."
+        if (found.get("status") or {}).get("phase") == "Lost":
+            return None, f"Claim {name} has lost its volume, and with it the run's data."
+        return known, ""
+
+    async def _claim(self, run: Run) -> Object | None:
+        key = (run.namespace, run.claim_name)
+        asked, body = self._claims.get(key, (0.0, None))
+        shared = run.spec.artifacts.storage.claim_name is not None
+        has_data = run.status.claim_uid is not None  # then nothing but the live answer will do
+        if shared and not has_data and body is not None and time.monotonic() - asked < CLAIM_FRESH_SECONDS:
+            return body
+        body = await self.kube.get(f"api/v1/namespaces/{run.namespace}/persistentvolumeclaims/{run.claim_name}")
+        if shared:
+            self._claims[key] = (time.monotonic(), body)
+        return body
 
     async def _source(self, run: Run) -> tuple[Run | None, str]:
         """The run that this one starts from, or the sentence that says why it can't."""
         named = run.spec.from_
         if named is None or named.run is None:
             return None, ""
-        body = self.cache.run((run.namespace, named.run)) or await self.kube.get(_run_path(run, named.run))
+        body = self.cache.run((run.namespace, named.run)) or await self.kube.get(_run_path(run.namespace, named.run))
         if body is None:
             return None, f"from.run names {named.run}, and there is no such run in this namespace"
-        source = Run.parse(body)
+        try:
+            source = Run.parse(body)
+        except UnreadableRun as error:
+            return None, f"from.run names {named.run}, which can't be read: {error}"
         if run.spec.mode != Mode.INTERACTIVE and source.spec.env_id != run.spec.env_id:
             return None, f"{named.run} was trained on {source.spec.env_id}, not on {run.spec.env_id}"
         if source.spec.algo != run.spec.algo:
             return None, f"{named.run} was trained with {source.spec.algo}, not with {run.spec.algo}"
         return source, ""
 
+    # -- apply and write
+
     async def _apply(self, run: Run, decision: Decision) -> None:
         for effect in decision.effects:
             if isinstance(effect, DeletePod):
-                name = run.pod_name(run.next_attempt)
-                await self.kube.delete(_pod_path(run, name), uid=effect.uid)
+                await self.kube.delete(_pod_path(run, run.pod_name(run.next_attempt)), uid=effect.uid)
             elif isinstance(effect, CleanUp):
-                for body in self.cache.pods(run.uid):
-                    if "deletionTimestamp" not in body["metadata"]:
-                        await self.kube.delete(_pod_path(run, body["metadata"]["name"]), uid=body["metadata"]["uid"])
+                for body in self.cache.pods(run.namespace, run.uid):
+                    metadata = body["metadata"]
+                    if is_owned(run, body) and "deletionTimestamp" not in metadata:
+                        await self.kube.delete(_pod_path(run, metadata["name"]), uid=metadata["uid"])
 
     async def _write(self, run: Run, decision: Decision, now: datetime) -> None:
         """One status write if something changed, then what depends on it."""
-        status = decision.status
-        if status.pod_uid is not None and run.status.pod_uid is None:
-            status = status.model_copy(update={"pod_name": run.pod_name(status.attempt)})
+        status = self._named(run, decision.status)
         before, after = run.status.dump(), status.dump()
-        changed = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-        if changed and set(changed) <= set(PROGRESS_FIELDS) and not self.budget.allow(run.key, now):
-            changed = {}
+        changed = {
+            name: after.get(name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        }
         if changed:
+            if _is_talk(before, after):
+                awaited = self.sessions.awaits(run)
+                wait = self.budget.wait(run.key, now, awaited=awaited)
+                if wait:
+                    if awaited:
+                        self.wake(run.key, wait.total_seconds())
+                    return
+                self.progress_writes += 1
+            self.status_writes += 1
             written = await self.kube.patch_status(run.namespace, run.name, run.resource_version, changed)
             self.cache.put_run(written)
-            await self._announce(run, run.status, decision)
-        if status.session is not None:
-            self.sessions.written(run, status.session.last_event)
+            if run.status.fsm_state != status.fsm_state:
+                logs.about(f"{run.namespace}/{run.name}", status.attempt)
+                log.info("%s -> %s", run.status.fsm_state or "new", status.fsm_state, extra={"reason": status.reason})
+            for event in decision.events:
+                self.announce(run, event)
+        self.sessions.written(run, status)
 
-    async def _announce(self, run: Run, before: Status, decision: Decision) -> None:
-        after = decision.status
-        if before.fsm_state != after.fsm_state:
-            moved = f"{before.fsm_state or 'new'} -> {after.fsm_state}"
-            where = {"run": f"{run.namespace}/{run.name}", "attempt": after.attempt, "reason": after.reason}
-            log.info("%s", moved, extra=where)
-        moment = self.clock().isoformat(timespec="microseconds").replace("+00:00", "Z")
-        for number, event in enumerate(decision.events):
-            body = {
-                "metadata": {
-                    "name": f"{run.name[:200]}.{int(self.clock().timestamp() * 1e6):x}{number}",
-                    "namespace": run.namespace,
-                },
-                "involvedObject": {
-                    "apiVersion": f"{GROUP}/{VERSION}",
-                    "kind": KIND,
-                    "name": run.name,
-                    "namespace": run.namespace,
-                    "uid": run.uid,
-                    "resourceVersion": run.resource_version,
-                },
-                "type": "Warning" if event.warning else "Normal",
-                "reason": event.reason,
-                "message": event.message[:1024],
-                "eventTime": moment,
-                "reportingComponent": "cleanrl-operator",
-                "reportingInstance": self.settings.operator_class or "default",
-                "action": event.reason,
-            }
-            try:
-                await self.kube.event(run.namespace, body)
-            except KubeError as error:  # an Event is a courtesy: the status already holds the truth
-                log.warning("event not posted: %s", error, extra={"run": f"{run.namespace}/{run.name}"})
+    def _named(self, run: Run, status: Status) -> Status:
+        """The status with the names of what belongs to the run filled in."""
+        if status.pod_uid is not None and run.status.pod_uid is None:
+            status = status.model_copy(update={"pod_name": run.pod_name(status.attempt)})
+        if status.attempt and (status.analytics is None or status.analytics.claim_name is None):
+            where = {"claim_name": run.claim_name, "path": run.folder}
+            known = status.analytics or AnalyticsStatus()
+            status = status.model_copy(update={"analytics": known.model_copy(update=where)})
+        return status
+
+
+def _is_talk(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether the two differ only in what a working worker says all the time: progress, checkpoints, event numbers."""
+    return _without_talk(before) == _without_talk(after)
+
+
+def _without_talk(status: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in status.items() if name not in ("progress", "checkpoint", "session")}
+    kept["session"] = {name: value for name, value in (status.get("session") or {}).items() if name != "lastEvent"}
+    return kept
 
 
 def _refusal(error: KubeError) -> Refusal | None:
@@ -262,8 +368,8 @@ def _refusal(error: KubeError) -> Refusal | None:
     return None
 
 
-def _run_path(run: Run, name: str | None = None) -> str:
-    return f"apis/{GROUP}/{VERSION}/namespaces/{run.namespace}/cleanrlruns/{name or run.name}"
+def _run_path(namespace: str, name: str) -> str:
+    return f"apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}/{name}"
 
 
 def _pod_path(run: Run, name: str) -> str:

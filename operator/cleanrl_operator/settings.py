@@ -22,9 +22,19 @@ class Settings:
     gateway_port: int = 50055
     """Where the gateway listens."""
     namespace: str = "cleanrl-system"
-    """Where the operator keeps what is its own."""
+    """Where the operator keeps what is its own: Lease and Secret. The pod's own namespace when it runs in one."""
+    namespaces: tuple[str, ...] = ()
+    """Where runs are looked after; empty for all namespaces, which takes cluster-wide rights."""
+    pod_name: str = ""
+    """The operator's own pod, which gets a label while it leads; empty outside of a cluster."""
+    lease_name: str = "cleanrl-operator"
+    lease_seconds: int = 15
+    health_port: int = 8080
+    watch_check_seconds: int = 60
+    """How often the watches are compared with what the API server has."""
+    log_level: str = "info"
     gateway_ca: tuple[str, ...] = ()
-    """The gateway's authorities as PEM, the current one first."""
+    """The gateway's authorities as PEM, the current one first. Set by the operator itself."""
     operator_class: str = ""
     """Only runs of this class are handled; empty handles runs that name none."""
     default_claim_size: str = "5Gi"
@@ -41,7 +51,11 @@ class Settings:
     def from_env(cls, environment: Mapping[str, str]) -> Settings:
         """Take what the environment sets; unknown names under the prefix are an error, so that no typing slip is silent."""
         known = {f"{ENV_PREFIX}{name.upper()}": name for name in cls.__dataclass_fields__}
-        values: dict[str, object] = {}
+        values: dict[str, object] = {
+            name: environment[key]
+            for key, name in (("POD_NAME", "pod_name"), ("POD_NAMESPACE", "namespace"))
+            if environment.get(key)
+        }
         for key, value in environment.items():
             if not key.startswith(ENV_PREFIX):
                 continue
@@ -50,9 +64,11 @@ class Settings:
             name = known[key]
             default = cls.__dataclass_fields__[name].default
             if isinstance(default, int):
+                if not value.isdigit():
+                    raise ValueError(f"{key} has to be a number, not {value!r}")
                 values[name] = int(value)
-            elif name == "gateway_ca":
-                values[name] = tuple(part for part in value.split("\0") if part)
+            elif isinstance(default, tuple):
+                values[name] = tuple(part.strip() for part in value.split(",") if part.strip())
             elif name == "images":
                 values[name] = dict(pair.split("=", 1) for pair in value.split(",") if "=" in pair)
             else:

@@ -144,6 +144,9 @@ class Status(Model):
         default=None, alias="podUID", description="Its UID; only that pod may speak for the run."
     )
     node_name: Text | None = Field(default=None, description="The node it runs on.")
+    claim_uid: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None, alias="claimUID", description="UID of the claim that holds its data; another one would be empty."
+    )
     session: SessionStatus | None = Field(default=None, description="The worker's session.")
     started_at: datetime | None = Field(default=None, description="When the run was accepted.")
     exec_started_at: datetime | None = Field(default=None, description="When it first reached EXEC.")

@@ -1,40 +1,86 @@
-"""The gateway's own authority and certificate: made here, kept in a Secret, renewed before they end.
+"""The gateway's own authorities and certificate: made here, kept in a Secret, renewed before they end.
 
-The authority lives ten years and travels to every pod; the server's certificate lives ninety days and is made anew in memory at
-each start, so that no private key but the authority's is stored.
+There are always two authorities, the current one, which signs, and the next, which ends ten years after it: both travel to
+every pod, so that the next may take over while pods from before are still running. The server's certificate lives ninety days
+and is made in memory, so that no private key but the authorities' is stored.
 """
 
 from __future__ import annotations
 
 import base64
+import ipaddress
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cleanrl_operator.kube import Kube, KubeError
+from cleanrl_operator.kube import Kube, KubeError, Object
 
 SECRET_NAME = "cleanrl-gateway"  # noqa: S105 - a Secret's name
 AUTHORITY_LIFE = timedelta(days=3650)
+AUTHORITY_CHANGE = timedelta(days=365)
+"""The next authority takes over when the current one has less left: no run lasts longer than that."""
 SERVER_LIFE = timedelta(days=90)
+SERVER_CHANGE = timedelta(days=30)
+"""The server's certificate is renewed when it has less left."""
+
+
+@dataclass(frozen=True)
+class Authority:
+    """One authority, as PEM."""
+
+    certificate: str
+    key: str
+
+    @property
+    def ends(self) -> datetime:
+        """When its certificate ends."""
+        return x509.load_pem_x509_certificate(self.certificate.encode()).not_valid_after_utc
 
 
 @dataclass(frozen=True)
 class Material:
-    """What the gateway needs to serve: its authority and the key of its session tokens."""
+    """What the gateway needs to serve: its authorities and the key of its session tokens."""
 
-    authority_pem: str
-    authority_key_pem: str
+    current: Authority
+    following: Authority
     session_key: bytes
 
+    @property
+    def authorities(self) -> tuple[str, ...]:
+        """What every pod gets to trust."""
+        return self.current.certificate, self.following.certificate
 
-def make_material(now: datetime | None = None) -> Material:
-    """A fresh authority and session key."""
-    now = now or datetime.now(UTC)
+
+@dataclass(frozen=True)
+class ServerCertificate:
+    """Key and certificate as PEM."""
+
+    key: bytes
+    certificate: bytes
+    ends: datetime
+
+
+def make_material(now: datetime) -> Material:
+    """Fresh authorities and session key."""
+    current = make_authority(now, now + AUTHORITY_LIFE)
+    return Material(current, make_authority(now, current.ends + AUTHORITY_LIFE), secrets.token_bytes(32))
+
+
+def rotated(material: Material, now: datetime) -> Material:
+    """The same, or one step further when the current authority comes to its end."""
+    if material.current.ends - now > AUTHORITY_CHANGE:
+        return material
+    current = material.following
+    return Material(current, make_authority(now, current.ends + AUTHORITY_LIFE), material.session_key)
+
+
+def make_authority(now: datetime, ends: datetime) -> Authority:
+    """A fresh authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cleanrl-gateway authority")])
     certificate = (
@@ -44,20 +90,19 @@ def make_material(now: datetime | None = None) -> Material:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + AUTHORITY_LIFE)
+        .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(_usage(sign_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return Material(_pem(certificate), _key_pem(key), secrets.token_bytes(32))
+    return Authority(_pem(certificate), _key_pem(key))
 
 
-def make_server_certificate(material: Material, names: list[str], now: datetime | None = None) -> tuple[bytes, bytes]:
-    """(key, certificate) as PEM for a server of these DNS names."""
-    now = now or datetime.now(UTC)
-    authority = x509.load_pem_x509_certificate(material.authority_pem.encode())
-    authority_key = serialization.load_pem_private_key(material.authority_key_pem.encode(), None)
+def make_server_certificate(signer: Authority, names: list[str], now: datetime) -> ServerCertificate:
+    """For a server of these DNS names or addresses."""
+    authority = x509.load_pem_x509_certificate(signer.certificate.encode())
+    authority_key = serialization.load_pem_private_key(signer.key.encode(), None)
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
@@ -68,43 +113,68 @@ def make_server_certificate(material: Material, names: list[str], now: datetime 
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + SERVER_LIFE)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(_usage(sign_certificates=False), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
-    return _key_pem(key).encode(), _pem(certificate).encode()
+    return ServerCertificate(_key_pem(key).encode(), _pem(certificate).encode(), now + SERVER_LIFE)
 
 
-async def load_or_make(kube: Kube, namespace: str) -> Material:
-    """The material in the installation's Secret; the first one to come makes it."""
+async def load_or_make(kube: Kube, namespace: str, now: datetime) -> Material:
+    """The material in the installation's Secret; the first one to come makes it, and rotation is written back."""
     path = f"api/v1/namespaces/{namespace}/secrets"
     stored = await kube.get(f"{path}/{SECRET_NAME}")
     if stored is None:
-        material = make_material()
-        data = {
-            "ca.crt": material.authority_pem.encode(),
-            "ca.key": material.authority_key_pem.encode(),
-            "session.key": material.session_key,
-        }
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": SECRET_NAME, "labels": {"app.kubernetes.io/managed-by": "cleanrl-operator"}},
             "type": "Opaque",
-            "data": {name: base64.b64encode(value).decode() for name, value in data.items()},
+            "data": _pack(make_material(now)),
         }
         try:
-            await kube.create(path, body)
+            stored = await kube.keep("POST", path, body)
         except KubeError as error:
             if error.reason != "AlreadyExists":
                 raise
-        stored = await kube.get(f"{path}/{SECRET_NAME}")
-        assert stored is not None
-    data = {name: base64.b64decode(value) for name, value in stored["data"].items()}
-    return Material(data["ca.crt"].decode(), data["ca.key"].decode(), data["session.key"])
+            stored = await kube.get(f"{path}/{SECRET_NAME}") or {}
+    material = _unpack(stored)
+    fresh = rotated(material, now)
+    if fresh != material:
+        await kube.keep("PUT", f"{path}/{SECRET_NAME}", {**stored, "data": _pack(fresh)})
+    return fresh
+
+
+def _pack(material: Material) -> dict[str, str]:
+    data = {
+        "ca.crt": material.current.certificate.encode(),
+        "ca.key": material.current.key.encode(),
+        "next.crt": material.following.certificate.encode(),
+        "next.key": material.following.key.encode(),
+        "session.key": material.session_key,
+    }
+    return {name: base64.b64encode(value).decode() for name, value in data.items()}
+
+
+def _unpack(secret: Object) -> Material:
+    data = {name: base64.b64decode(value) for name, value in (secret.get("data") or {}).items()}
+    try:
+        current = Authority(data["ca.crt"].decode(), data["ca.key"].decode())
+        following = Authority(data["next.crt"].decode(), data["next.key"].decode())
+        return Material(current, following, data["session.key"])
+    except KeyError as missing:
+        text = f"Secret {SECRET_NAME} has no {missing}: delete it, and the operator makes a new one at its next start"
+        raise ValueError(text) from None
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name.strip("[]")))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _usage(*, sign_certificates: bool) -> x509.KeyUsage:

@@ -1,18 +1,25 @@
-"""The gRPC face of the gateway."""
+"""The gRPC face of the gateway.
+
+Codes mean the same everywhere: FAILED_PRECONDITION is final for a worker, everything else is tried again. What is refused is
+counted and logged, never with a token in it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
 
 from cleanrl_operator.api.status import State
-from cleanrl_operator.gateway.identity import NotProven, SessionTokens, TokenReviewer
+from cleanrl_operator.gateway.identity import NotProven, SessionTokens, Verifier
+from cleanrl_operator.gateway.limits import EVENTS_BURST, EVENTS_PER_SECOND, Bucket, Refused
 from cleanrl_operator.gateway.sessions import HEARTBEAT_SECONDS, Session, SessionBook
 from cleanrl_operator.kube import KubeError
 from cleanrl_operator.run import Run
@@ -24,74 +31,88 @@ from cleanrl_protocol.ledger import Arrival
 
 log = logging.getLogger(__name__)
 FindRun = Callable[[str], Run | None]
-"""The run whose `status.podUID` this is."""
+Context = Any  # grpc.aio.ServicerContext; grpc has no types
+MOST_STREAMS = 20_000
+LOOK_SECONDS = 10.0
+"""How often a stream looks whether its worker has earned credits, while nothing else happens."""
 
 
 class Gateway(rpc.SessionServiceServicer):
-    """Registers workers and keeps their streams. Only the leader serves it."""
+    """Registers workers and keeps their streams. Only the leader serves it.
+
+    `run_of_pod` finds the run whose `status.podUID` is given, `run_by_uid` the run of that UID.
+    """
 
     def __init__(
         self,
         book: SessionBook,
-        reviewer: TokenReviewer,
+        verifier: Verifier,
         tokens: SessionTokens,
         run_of_pod: FindRun,
         run_by_uid: FindRun,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._book = book
-        self._reviewer = reviewer
+        self._verifier = verifier
         self._tokens = tokens
         self._run_of_pod = run_of_pod
         self._run_by_uid = run_by_uid
-        self.refusals: dict[str, int] = {}
+        self._clock = clock
+        self._refused = Refused()
+        self.refusals: Counter[str] = Counter()
+        """What was refused, by gRPC code."""
+        self.streams = 0
 
     async def RegisterWorker(  # noqa: N802 - the protocol's name
-        self, request: pb.RegisterWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: pb.RegisterWorkerRequest, context: Context
     ) -> pb.RegisterWorkerReply:
         """See proto/session.proto."""
         run, pod_uid = await self._admit(request, context)
         session, acknowledged = self._book.register(run, pod_uid, request)
-        log.info("worker registered", extra={"run": f"{run.namespace}/{run.name}", "attempt": run.status.attempt})
+        log.info("worker registered", extra=session.log_fields)
         return pb.RegisterWorkerReply(
             accepted_version=limits.PROTO_VERSION,
             session_token=self._tokens.issue(run.uid, pod_uid),
             acknowledged=acknowledged,
             desired=_desired(session),
-            credits=session.credits.credits,
+            credits=session.credits.balance.credits,
             heartbeat_seconds=HEARTBEAT_SECONDS,
         )
 
     async def Attend(  # noqa: N802 - the protocol's name
-        self, request_iterator: AsyncIterator[pb.Up], context: grpc.aio.ServicerContext[Any, Any]
+        self, request_iterator: AsyncIterator[pb.Up], context: Context
     ) -> AsyncIterator[pb.Down]:
         """See proto/session.proto."""
         session = await self._resume(context)
-        wake = asyncio.Event()
+        registration, wake = session.registration, asyncio.Event()
         session.changed = wake.set
         listener = asyncio.create_task(self._listen(session, request_iterator, wake))
-        said: tuple[Any, int, int] = (None, -1, -1)
-        granted = session.credits.credits
+        self.streams += 1
         try:
-            yield pb.Down(desired=_desired(session))
-            said = (session.desired, session.generation, session.ledger.acknowledged)
+            said: tuple[Any, int] = (None, -1)
+            acknowledged = -1
             while not listener.done():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), 30)
-                wake.clear()
-                if self._book.facts_gone(session):
-                    await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "the run does not know this pod")
-                if (session.desired, session.generation) != said[:2]:
+                if self._book.is_over(session):
+                    await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "the run is done with this pod")
+                if session.registration != registration or session.changed != wake.set:
+                    await context.abort(grpc.StatusCode.ABORTED, "the worker has registered again")
+                if (session.desired, session.generation) != said:
+                    said = (session.desired, session.generation)
                     yield pb.Down(desired=_desired(session))
-                if session.ledger.acknowledged != said[2]:
-                    yield pb.Down(acknowledgement=pb.Acknowledgement(number=session.ledger.acknowledged))
-                said = (session.desired, session.generation, session.ledger.acknowledged)
-                granted = session.credits.grant(limits.INITIAL_CREDITS - session.credits.credits)
+                if session.ledger.acknowledged != acknowledged:
+                    acknowledged = session.ledger.acknowledged
+                    yield pb.Down(acknowledgement=pb.Acknowledgement(number=acknowledged))
+                granted = session.credits.due(self._clock())
                 if granted > 0:
                     yield pb.Down(credits=pb.Credits(granted=granted))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(wake.wait(), LOOK_SECONDS)
+                wake.clear()
             fault = listener.result()
             if fault is not None:
-                await context.abort(*fault)
+                await self._refuse(context, *fault)
         finally:
+            self.streams -= 1
             listener.cancel()
             if session.changed == wake.set:
                 session.changed = None
@@ -99,48 +120,61 @@ class Gateway(rpc.SessionServiceServicer):
     async def _listen(
         self, session: Session, messages: AsyncIterator[pb.Up], wake: asyncio.Event
     ) -> tuple[grpc.StatusCode, str] | None:
+        """Take what the worker sends, no faster than it may send: the transport holds the rest back."""
+        bucket = Bucket.full(EVENTS_PER_SECOND, EVENTS_BURST, self._clock())
+        registration, again = session.registration, 0
         try:
             async for message in messages:
+                if session.registration != registration:
+                    return None
+                if (wait := bucket.take(self._clock())) > 0:
+                    await asyncio.sleep(wait)
                 if message.WhichOneof("body") != "event":
                     continue
                 try:
                     event = decode(message.event)
                 except BadEvent as error:
                     return grpc.StatusCode.INVALID_ARGUMENT, str(error)
-                if self._book.take(session, event) is Arrival.GAP:
+                arrival = self._book.take(session, event)
+                if arrival is Arrival.GAP:
                     return grpc.StatusCode.ABORTED, f"something is missing before event {event.number}: register again"
-                wake.set()
+                if arrival is Arrival.DUPLICATE:
+                    again += 1
+                    if again == 1:
+                        log.info("event %d was sent again: dropped", event.number, extra=session.log_fields)
+                else:
+                    wake.set()
         except grpc.RpcError:
-            log.debug("a worker hung up", extra={"run": "/".join(session.key)})
+            log.debug("a worker hung up", extra=session.log_fields)
         finally:
             wake.set()
         return None
 
-    async def _admit(
-        self, request: pb.RegisterWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> tuple[Run, str]:
+    async def _admit(self, request: pb.RegisterWorkerRequest, context: Context) -> tuple[Run, str]:
         """The run that the caller's pod may speak for. Aborts the call otherwise."""
+        if self._refused.too_often(context.peer(), self._clock()):
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "refused too often lately: wait a while")
         bearer = _metadata(context).get("authorization", "")
         if not bearer.startswith("Bearer "):
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, "no pod token was given")
         try:
-            identity = await self._reviewer.verify(bearer.removeprefix("Bearer "))
+            identity = await self._verifier.verify(bearer.removeprefix("Bearer "))
         except NotProven as error:
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
-        except KubeError:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the API server does not answer; try again")
+        except KubeError as error:
+            log.warning("a worker's token could not be verified: %s", error)
+            await self._not_now(context, "the API server does not answer; try again")
         run = self._run_of_pod(identity.pod_uid)
         if run is None:
             # The status that names the pod may be a moment behind the pod itself: the worker tries again.
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "no run knows this pod, yet")
-            raise AssertionError("abort returns never")
+            await self._not_now(context, "no run knows this pod, yet")
         if run.namespace != identity.namespace or run.run_id != request.run_id:
             await self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, "this pod may not speak for that run")
         if run.status.fsm_state == State.TERM:
             await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "the run is over")
         return run, identity.pod_uid
 
-    async def _resume(self, context: grpc.aio.ServicerContext[Any, Any]) -> Session:
+    async def _resume(self, context: Context) -> Session:
         try:
             run_uid, pod_uid = self._tokens.verify(_metadata(context).get(limits.SESSION_METADATA_KEY, ""))
         except NotProven as error:
@@ -149,16 +183,25 @@ class Gateway(rpc.SessionServiceServicer):
         run = self._run_by_uid(run_uid)
         if session is None or run is None or run.status.pod_uid != pod_uid:
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, "register first")
-        assert session is not None
         return session
 
-    async def _refuse(self, context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, why: str) -> None:
-        self.refusals[why] = self.refusals.get(why, 0) + 1
+    async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
+        """Count, log, and end the call."""
+        self.refusals[code.name] += 1
+        if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            self._refused.note(context.peer(), self._clock())
         log.warning("refused: %s", why, extra={"peer": context.peer(), "code": code.name})
         await context.abort(code, why)
+        raise AssertionError("abort never returns")
+
+    async def _not_now(self, context: Context, why: str) -> NoReturn:
+        """End a call that may succeed later."""
+        self.refusals["UNAVAILABLE"] += 1
+        await context.abort(grpc.StatusCode.UNAVAILABLE, why)
+        raise AssertionError("abort never returns")
 
 
-def _metadata(context: grpc.aio.ServicerContext[Any, Any]) -> dict[str, str]:
+def _metadata(context: Context) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
@@ -171,8 +214,6 @@ def _desired(session: Session) -> pb.Desired:
 
 def serve(gateway: Gateway, port: int, credentials: Any) -> tuple[Any, int]:
     """A server that is not started yet, and the port it will listen on."""
-    server = grpc.aio.server(options=limits.SERVER_OPTIONS)
+    server = grpc.aio.server(options=limits.SERVER_OPTIONS, maximum_concurrent_rpcs=MOST_STREAMS)
     rpc.add_SessionServiceServicer_to_server(gateway, server)  # type: ignore[no-untyped-call]  # generated
-    address = f"[::]:{port}"
-    bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
-    return server, bound
+    return server, server.add_secure_port(f"[::]:{port}", credentials)

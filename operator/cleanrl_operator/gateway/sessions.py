@@ -7,16 +7,18 @@ checkpoints are acknowledged only after the status that holds them was written; 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from cleanrl_operator.api.status import State, Status
+from cleanrl_operator.decision import Desired
 from cleanrl_operator.facts import SessionFacts
-from cleanrl_operator.fsm import Desired
 from cleanrl_operator.run import Run
 from cleanrl_protocol import limits
 from cleanrl_protocol import session_pb2 as pb
-from cleanrl_protocol.credits import CreditBalance
+from cleanrl_protocol.credits import CreditRefill
 from cleanrl_protocol.events import CHECKPOINT_SAVED, HEARTBEAT, Received, epoch_micros
 from cleanrl_protocol.ledger import Arrival, Ledger
 
@@ -24,6 +26,8 @@ HEARTBEAT_SECONDS = 30
 TAKEOVER_GRACE = limits.LONGEST_ABSENCE_SECONDS + 30
 """After a restart of the gateway nobody is late for this long: a healthy worker is back by then."""
 RETURN_TAG = "charts/episodic_return"
+SCALARS_PER_SECOND = 2.0
+"""How fast a worker earns credits; it has headline figures about once a second."""
 
 
 @dataclass
@@ -37,11 +41,22 @@ class Session:
     facts: SessionFacts
     ledger: Ledger
     heard: float
-    credits: CreditBalance = field(default_factory=lambda: CreditBalance(limits.INITIAL_CREDITS))
+    credits: CreditRefill = field(default_factory=lambda: CreditRefill(SCALARS_PER_SECOND))
     desired: Desired = field(default_factory=Desired)
     generation: int = 0
+    registration: int = 0
+    """Counts handshakes: a stream of an earlier one has no say any more."""
+    held: int = 0
+    """The newest event that has to be stored before it is acknowledged."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """The newest headline figures."""
     changed: Callable[[], None] | None = None
     """Wakes the open stream, if there is one, to say what has changed."""
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """What every log line about this session carries."""
+        return {"run": "/".join(self.key), "attempt": self.attempt}
 
 
 class SessionBook:
@@ -52,6 +67,8 @@ class SessionBook:
         self._clock = clock
         self._serving_since = clock()
         self._sessions: dict[str, Session] = {}
+        self.arrivals: Counter[str] = Counter()
+        """Events by what became of them: new, duplicate, gap, overspent."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -62,46 +79,60 @@ class SessionBook:
 
     def register(self, run: Run, pod_uid: str, request: pb.RegisterWorkerRequest) -> tuple[Session, int]:
         """A worker (re)connects: its session, and the number after which it has to send."""
-        known = run.status.session
         session = self._sessions.get(run.uid)
         if session is None or session.pod_uid != pod_uid:
-            ledger = Ledger(acknowledged=known.last_event if known else 0, epoch=known.log_epoch if known else 0)
-            registered = known.registered_at if known and known.registered_at else datetime.now(UTC)
-            session = Session(
-                key=run.key,
-                run_uid=run.uid,
-                pod_uid=pod_uid,
-                attempt=run.status.attempt,
-                facts=SessionFacts(
-                    registered_at=registered,
-                    worker_id=request.worker_id[:256],
-                    supports_pause=request.supports_pause,
-                    supports_checkpoint=request.supports_checkpoint,
-                    protocol=limits.PROTO_VERSION,
-                ),
-                ledger=ledger,
-                heard=self._clock(),
-            )
-            self._sessions[run.uid] = session
+            self.forget(run.uid)
+            session = self._sessions[run.uid] = self._new(run, pod_uid, request)
+        session.registration += 1
+        if session.changed is not None:
+            session.changed()  # a stream of the last registration ends
         acknowledged = session.ledger.register(request.last_number, request.log_epoch)
         session.heard = self._clock()
-        session.credits.reset(limits.INITIAL_CREDITS)
+        session.held = acknowledged
+        session.credits.balance.reset(limits.INITIAL_CREDITS)
         self._note(session, last_event=acknowledged)
         self._notify(session.key)
         return session, acknowledged
+
+    def _new(self, run: Run, pod_uid: str, request: pb.RegisterWorkerRequest) -> Session:
+        """A session that goes on where the run's status stands: after a restart nothing is sent again that is in there."""
+        known, status = run.status.session, run.status
+        now = datetime.now(UTC)
+        return Session(
+            key=run.key,
+            run_uid=run.uid,
+            pod_uid=pod_uid,
+            attempt=status.attempt,
+            facts=SessionFacts(
+                registered_at=known.registered_at if known and known.registered_at else now,
+                worker_id=request.worker_id[:256],
+                supports_pause=request.supports_pause,
+                supports_checkpoint=request.supports_checkpoint,
+                protocol=limits.PROTO_VERSION,
+                started_at=status.exec_started_at if status.fsm_state in (State.EXEC, State.PAUSE) else None,
+                paused=status.fsm_state == State.PAUSE,
+            ),
+            ledger=Ledger(acknowledged=known.last_event if known else 0, epoch=known.log_epoch if known else 0),
+            heard=self._clock(),
+            desired=Desired.of(run.spec, status, now),
+            generation=run.generation,
+        )
 
     def take(self, session: Session, event: Received) -> Arrival:
         """One event of a worker."""
         session.heard = self._clock()
         hold = not event.is_scalars and event.name != HEARTBEAT
-        if event.is_scalars and not session.credits.spend():
+        if event.is_scalars and not session.credits.balance.spend():
+            self.arrivals["overspent"] += 1
             return Arrival.DUPLICATE  # sent without a credit: dropped
         arrival = session.ledger.receive(
             event.number, event.after, epoch=epoch_micros(event.timestamp), scalars=event.is_scalars, hold=hold
         )
+        self.arrivals[arrival.value] += 1
         if arrival is Arrival.NEW:
             self._learn(session, event)
             if hold:
+                session.held = event.number
                 self._notify(session.key)
         return arrival
 
@@ -124,6 +155,7 @@ class SessionBook:
                 checkpoint_at=moment,
             )
         elif event.is_scalars:
+            session.figures = {**payload["values"], "step": payload["step"], "sps": payload["sps"]}
             self._note(
                 session,
                 step=payload["step"],
@@ -143,33 +175,39 @@ class SessionBook:
             return None
         return replace(session.facts, late_seconds=self._late(session))
 
-    def written(self, run: Run, last_event: int) -> None:
-        """The status holds everything up to this event: acknowledge it."""
+    def awaits(self, run: Run) -> bool:
+        """Whether the worker waits for something to be stored that the run's status does not hold yet."""
+        session = self._sessions.get(run.uid)
+        stored = run.status.session.last_event if run.status.session is not None else 0
+        return session is not None and session.held > stored
+
+    def written(self, run: Run, status: Status) -> None:
+        """The API server holds this status: acknowledge what is in it, and let go of a worker that it has no use for."""
         session = self._sessions.get(run.uid)
         if session is None:
             return
-        before = session.ledger.acknowledged
-        if session.ledger.commit(last_event) != before and session.changed is not None:
-            session.changed()
+        if status.fsm_state == State.TERM or status.pod_uid != session.pod_uid:
+            self.forget(run.uid)
+        elif status.session is not None:
+            before = session.ledger.acknowledged
+            if session.ledger.commit(status.session.last_event) != before and session.changed is not None:
+                session.changed()
 
     def desire(self, run: Run, desired: Desired) -> None:
-        """Tell the worker what it should do, if that has changed; forget workers of runs that need none."""
+        """Tell the worker what it should do, if that has changed."""
         session = self._sessions.get(run.uid)
-        if session is None:
+        if session is None or (desired == session.desired and run.generation == session.generation):
             return
-        if run.status.pod_uid != session.pod_uid and not desired.stop:
-            return
-        if desired != session.desired or run.generation != session.generation:
-            session.desired, session.generation = desired, run.generation
-            if session.changed is not None:
-                session.changed()
+        session.desired, session.generation = desired, run.generation
+        if session.changed is not None:
+            session.changed()
 
     def find(self, run_uid: str, pod_uid: str) -> Session | None:
         """The session of this pod of this run, if it has registered here."""
         session = self._sessions.get(run_uid)
         return session if session is not None and session.pod_uid == pod_uid else None
 
-    def facts_gone(self, session: Session) -> bool:
+    def is_over(self, session: Session) -> bool:
         """Whether the session was replaced or forgotten."""
         return self._sessions.get(session.run_uid) is not session
 

@@ -33,6 +33,7 @@ TABLE: dict[EndReason, Verdict] = {
     EndReason.NAN: Verdict(retryable=False),
     EndReason.REFUSED: Verdict(retryable=False),
     EndReason.NAME_TAKEN: Verdict(retryable=False),
+    EndReason.CLAIM_LOST: Verdict(retryable=False),
     EndReason.QUOTA: Verdict(retryable=True, spends=False),
     EndReason.NO_GPU: Verdict(retryable=True, spends=False),
 }

@@ -22,7 +22,7 @@ class Intent(Enum):
 
 
 def intent(spec: Spec, status: Status, now: datetime) -> Intent | None:
-    """The reason to stop, or None."""
+    """What spec and clock ask for, or None."""
     if spec.cancel:
         return Intent.CANCEL
     over = wallclock_over_at(spec, status, now)
@@ -31,3 +31,12 @@ def intent(spec: Spec, status: Status, now: datetime) -> Intent | None:
     if spec.suspend:
         return Intent.SUSPEND
     return None
+
+
+def purpose(spec: Spec, status: Status, now: datetime) -> Intent | None:
+    """What the worker's stop is for. A stop that was asked for and then withdrawn is carried through like a suspend, since
+    the worker may have obeyed already; the run goes on with its next attempt."""
+    asked = intent(spec, status, now)
+    if asked is None and status.stop_requested_at is not None and status.pod_uid is not None:
+        return Intent.SUSPEND
+    return asked

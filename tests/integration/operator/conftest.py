@@ -33,6 +33,8 @@ PATIENCE = 60.0
 """How long a test waits for what has to happen. Only a failing test waits that long."""
 SHA = "a" * 64
 
+OWN_POD = {"containers": [{"name": "operator", "image": "operator"}]}
+
 Object = dict[str, Any]
 
 
@@ -92,6 +94,11 @@ class OperatorProcess:
         """The sum of a metric over its labels."""
         lines = [line for line in self.get("/metrics")[1].splitlines() if line.startswith(name)]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+    def keep_alive(self) -> None:
+        """What the kubelet does: start it again if it has ended."""
+        if self.process is None or self.process.poll() is not None:
+            self.start(wait=False)
 
     def kill(self) -> None:
         """As a node's death would: at once."""
@@ -330,7 +337,10 @@ def make_operator(
     def make(name: str, *, kubeconfig: Path | None = None, faulty: bool = False, **settings: Any) -> OperatorProcess:
         gateway, health = free_port(), free_port()
         config = kubeconfig or (cluster.faulty_kubeconfig if faulty else cluster.kubeconfig)
+        pod = f"operator-{name}"
+        cluster.api().create(f"/api/v1/namespaces/{SYSTEM}/pods", {"metadata": {"name": pod}, "spec": OWN_POD})
         own = {
+            "pod_name": pod,  # one that is killed and restarted may lead again at once
             "gateway_target": f"localhost:{gateway}",
             "gateway_port": gateway,
             "health_port": health,
@@ -359,9 +369,79 @@ def make_operator(
 
 
 @pytest.fixture(scope="session")
-def operator(make_operator: Callable[..., OperatorProcess]) -> OperatorProcess:
-    """The operator that most tests share."""
-    return make_operator("shared").start()
+def operator(
+    make_operator: Callable[..., OperatorProcess], narrow_account: Callable[[str, list[str] | None], Path]
+) -> OperatorProcess:
+    """The operator that most tests share, with no more rights than it needs."""
+    return make_operator("shared", kubeconfig=narrow_account("shared", None)).start()
+
+
+RUN_RIGHTS = [
+    {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [GROUP], "resources": [f"{PLURAL}/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "create"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+]
+"""What the operator needs where runs are."""
+OWN_RIGHTS = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["cleanrl-gateway"], "verbs": ["get", "update"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
+]
+"""What it needs in its own namespace."""
+CLUSTER_RIGHTS = [
+    {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+]
+"""What it needs besides, where it looks after all namespaces."""
+
+
+@pytest.fixture(scope="session")
+def narrow_account(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, list[str] | None], Path]:
+    """A ServiceAccount with exactly the rights that the operator needs; its kubeconfig.
+
+    With namespaces given it has no ClusterRole at all, with None it looks after all of them.
+    """
+
+    def make(account: str, namespaces: list[str] | None) -> Path:
+        api = cluster.api()
+        if namespaces is None:
+            rights = "/apis/rbac.authorization.k8s.io/v1"
+            rules = [*RUN_RIGHTS, *CLUSTER_RIGHTS]
+            api.create(f"{rights}/clusterroles", {"metadata": {"name": account}, "rules": rules})
+            binding = {
+                "metadata": {"name": account},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": account},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}],
+            }
+            api.create(f"{rights}/clusterrolebindings", binding)
+            namespaces = []
+        api.create(f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": account}})
+        for namespace, rules in [(SYSTEM, OWN_RIGHTS), *((name, RUN_RIGHTS) for name in namespaces)]:
+            rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+            api.create(f"{rights}/roles", {"metadata": {"name": account}, "rules": rules})
+            binding = {
+                "metadata": {"name": account},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}],
+            }
+            api.create(f"{rights}/rolebindings", binding)
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{account}/token"
+        token = api.request("POST", path, body)["status"]["token"]
+        known = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json").stdout)
+        known["users"] = [{"name": "account", "user": {"token": token}}]
+        known["contexts"] = [{"name": "c", "context": {"cluster": known["clusters"][0]["name"], "user": "account"}}]
+        known["current-context"] = "c"
+        file = tmp_path_factory.mktemp("account") / "kubeconfig"
+        file.write_text(json.dumps(known))
+        return file
+
+    return make
 
 
 @pytest.fixture
@@ -369,8 +449,13 @@ def make_lab(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -
     """Namespaces of a test's own."""
     labs: list[Lab] = []
 
-    def make(gateway_port: int = 0, labels: dict[str, str] | None = None, operator_class: str = "") -> Lab:
-        namespace = f"t{os.getpid()}-{abs(hash(request.node.nodeid)) % 10**8}-{len(labs)}"
+    def make(
+        gateway_port: int = 0,
+        labels: dict[str, str] | None = None,
+        operator_class: str = "",
+        name: str | None = None,
+    ) -> Lab:
+        namespace = name or f"t{os.getpid()}-{abs(hash(request.node.nodeid)) % 10**8}-{len(labs)}"
         cluster.api().create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels or {}}})
         lab = Lab(cluster, namespace, tmp_path, gateway_port, operator_class)
         until(lambda: lab.api.answers(f"/api/v1/namespaces/{namespace}/serviceaccounts/default"), "the account is made")

@@ -174,6 +174,25 @@ def test_a_claim_that_is_gone_is_never_replaced_by_an_empty_one(lab: Any) -> Non
     assert lab.pods("run") == []
 
 
+def test_a_shared_claim_that_was_replaced_is_noticed(lab: Any) -> None:
+    path = f"/api/v1/namespaces/{lab.namespace}/persistentvolumeclaims"
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": "shared"}, "spec": spec}
+    lab.api.create(path, claim)
+    lab.create("run", artifacts={"storage": {"claimName": "shared"}})
+    lab.start_pod("run")
+    assert lab.status("run")["claimUID"] == lab.api.get(f"{path}/shared")["metadata"]["uid"]
+    lab.edit("run", suspend=True)
+    lab.until("run", fsmState="PAUSE")
+    lab.api.merge(f"{path}/shared", {"metadata": {"finalizers": []}})
+    lab.api.delete(f"{path}/shared")
+    lab.api.create(path, claim)
+    lab.edit("run", suspend=False)
+    end = lab.until("run", fsmState="TERM", outcome="failed")
+    assert end["reason"] == "ClaimLost"
+    assert "is not the one that held the run's data" in end["message"]
+
+
 def test_a_pod_of_the_right_name_by_somebody_else_ends_the_run(lab: Any) -> None:
     lab.create("run", retry={"limit": 1, "backoffSeconds": 1})
     taken = lab.until("run", fsmState="INIT", attempt=1)["podName"]

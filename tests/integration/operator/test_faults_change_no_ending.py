@@ -16,7 +16,7 @@ PODS = "/namespaces/[^/]+/pods$"
 @pytest.fixture(scope="module")
 def fragile(make_operator: Any) -> Iterator[Any]:
     """An operator that reaches the API server through the fault proxy."""
-    operator = make_operator("fragile", faulty=True, operator_class="fragile", lease_seconds=30).start()
+    operator = make_operator("fragile", faulty=True, operator_class="fragile", lease_seconds=20).start()
     yield operator
     assert operator.stop() == 0
 
@@ -55,7 +55,7 @@ def test_errors_on_any_call(shaky: Any, cluster: Any, fault: dict[str, Any]) -> 
 
 
 def test_killed_between_the_pod_and_the_status_that_names_it(make_lab: Any, make_operator: Any, cluster: Any) -> None:
-    operator = make_operator("killed", faulty=True, operator_class="killed", lease_seconds=3).start()
+    operator = make_operator("killed", faulty=True, operator_class="killed").start()
     lab = make_lab(operator.gateway_port, operator_class="killed")
     with cluster.faults.fault("cut", method="PATCH", path=f"{lab.namespace}{STATUS}"):
         lab.create("run")
@@ -83,7 +83,7 @@ def test_killed_between_the_pod_and_the_status_that_names_it(make_lab: Any, make
 
 
 def test_an_operator_that_was_away_finds_what_happened_meanwhile(make_lab: Any, make_operator: Any) -> None:
-    operator = make_operator("away", operator_class="away", lease_seconds=3).start()
+    operator = make_operator("away", operator_class="away").start()
     lab = make_lab(operator.gateway_port, operator_class="away")
     for name in ("completes", "fails", "vanishes", "goes-on", "paused"):
         lab.create(name, retry={"limit": 1, "backoffSeconds": 1})
@@ -115,7 +115,7 @@ def test_an_operator_that_was_away_finds_what_happened_meanwhile(make_lab: Any, 
 
 
 def test_an_api_server_that_is_away_ends_the_leader_and_no_run(make_lab: Any, make_operator: Any, cluster: Any) -> None:
-    operator = make_operator("outage", faulty=True, operator_class="outage", lease_seconds=3).start()
+    operator = make_operator("outage", faulty=True, operator_class="outage", lease_seconds=5).start()
     lab = make_lab(operator.gateway_port, operator_class="outage")
     lab.create("run")
     worker = lab.execute("run")

@@ -87,6 +87,6 @@ def test_a_restart_over_what_rests_writes_nothing(make_lab: Any, make_operator: 
     while operator.metric("cleanrl_operator_reconciles_total") < 3:
         assert time.monotonic() < deadline, "the operator does not look at them"
         time.sleep(0.1)
+    assert operator.stop() == 0  # which finishes what is under way
     assert writes(lab, before) == {}
     assert {name: lab.status(name) for name in statuses} == statuses
-    assert operator.stop() == 0

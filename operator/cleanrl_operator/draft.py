@@ -1,0 +1,258 @@
+"""A status in the making: the moves that the state machine can make, each keeping the status true to itself.
+
+`fsm` decides which move; this module makes it, with everything that belongs to it: the recorded transition, times that never
+run backwards, the retry's cost, the clocks, the Event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from cleanrl_operator import conditions
+from cleanrl_operator.api.spec import Spec
+from cleanrl_operator.api.status import (
+    MAX_TRANSITIONS,
+    AnalyticsStatus,
+    CheckpointStatus,
+    Outcome,
+    ProgressStatus,
+    SessionStatus,
+    State,
+    Status,
+    Transition,
+)
+from cleanrl_operator.decision import Decision, DeletePod, Desired, Effect, Event
+from cleanrl_operator.facts import EndReason, Facts, SessionFacts, WorkerEnd
+from cleanrl_operator.policies import deadline, gpu, retry
+from cleanrl_operator.policies.stopping import Intent
+
+FORWARD = (State.INIT, State.HSHK, State.RDY, State.EXEC)
+OPENING = {
+    State.HSHK: ("WorkerRunning", "The worker container runs; waiting for it to register."),
+    State.RDY: ("Registered", "The worker has registered."),
+    State.EXEC: ("RunStarted", "The run has started."),
+}
+
+
+@dataclass
+class Draft:
+    """One judgement's working copy."""
+
+    spec: Spec
+    status: Status
+    facts: Facts
+    now: datetime
+    effects: list[Effect] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    wakes: list[datetime] = field(default_factory=list)
+    notices: dict[str, tuple[bool, str, str]] = field(default_factory=dict)
+    released: bool = False
+    """The pod that the facts speak of was let go in this judgement: they say nothing about the next one."""
+
+    def __post_init__(self) -> None:
+        last = self.status.transitions[-1].at if self.status.transitions else None
+        if last is not None and last > self.now:
+            self.now = last  # a clock that jumped back must not make time run backwards in the status
+
+    @property
+    def state(self) -> State:
+        """The state so far."""
+        assert self.status.fsm_state is not None
+        return State(self.status.fsm_state)  # a status that was read holds the plain text
+
+    def set(self, **changes: object) -> None:
+        """Change fields of the status."""
+        self.status = self.status.model_copy(update=changes)
+
+    # -- moves
+
+    def go(self, to: State, reason: str, message: str, at: datetime | None = None) -> None:
+        """One step of the machine, recorded. Times never run backwards, and only the last steps are kept."""
+        history = list(self.status.transitions or [])
+        moment = min(at, self.now) if at is not None else self.now
+        if history and moment < history[-1].at:
+            moment = history[-1].at
+        before = self.status.fsm_state
+        history.append(Transition(from_=before, to=to, at=moment, attempt=self.status.attempt, reason=reason))
+        self.set(fsm_state=to, transitions=history[-MAX_TRANSITIONS:])
+        self.explain(reason, message)
+        if to is State.EXEC and self.status.exec_started_at is None:
+            self.set(exec_started_at=moment)
+        self.events.append(Event(reason, message, warning=to is State.FAULT))
+
+    def walk_to(self, target: State, at: datetime | None) -> None:
+        """Move forward to a state of the opening walk, through every state between."""
+        while self.state in FORWARD and FORWARD.index(self.state) < FORWARD.index(target):
+            following = FORWARD[FORWARD.index(self.state) + 1]
+            self.go(following, *OPENING[following], at=at)
+
+    def fault(self, reason: EndReason, message: str, *, release: bool = True) -> None:
+        """FAULT, with what it costs. `release` is False while the old pod may still be there."""
+        if self.state is not State.FAULT:
+            judged = retry.verdict(reason)
+            self.go(State.FAULT, reason, message)
+            if judged.spends:
+                self.set(retries=self.status.retries + 1, failed_at_step=self.reached_step())
+            spent = judged.spends and self.status.retries > self.spec.retry.limit
+            if judged.retryable and not spent:
+                wait = retry.backoff(self.spec.retry.backoff_seconds, max(self.status.retries, 1))
+                self.set(retry_at=self.now + wait)
+            else:
+                self.set(retry_at=None)
+        if release:
+            self.release_pod()
+
+    def finish(self, outcome: Outcome, reason: str, message: str) -> None:
+        """TERM, for good."""
+        self.go(State.TERM, reason, message)
+        self.count_gpus()
+        self.set(outcome=outcome, finished_at=self.now, retry_at=None, stop_requested_at=None)
+        known = self.status.analytics
+        if self.status.attempt and (known is None or known.manifest_digest is None):
+            text = "The worker left no record of an analytics manifest; what it wrote is on the claim."
+            self.set(analytics=_analytics(known, reason="NoRecord", message=text))
+
+    def stopped_for_good(self, purpose: Intent) -> None:
+        """TERM, because somebody or the clock wanted it."""
+        if purpose is Intent.CANCEL:
+            self.finish(Outcome.CANCELED, "Canceled", "Canceled by the user.")
+        else:
+            self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", "The wall clock limit was reached.")
+
+    def suspended(self, confirmed: bool) -> None:
+        """PAUSE without a pod."""
+        self.stop_clock()
+        if confirmed:
+            reason, message = "Suspended", "Suspended with a checkpoint; pod and GPU are free."
+        else:
+            reason, message = "SuspendUnconfirmed", "Suspended without a new checkpoint; the last one stands."
+        if self.state is State.PAUSE:
+            self.explain(reason, message)  # it was paused with its pod kept; now the pod is free too
+        else:
+            self.go(State.PAUSE, reason, message)
+        self.release_pod()
+
+    # -- the pod
+
+    def adopt_pod(self) -> None:
+        """The pod that the facts speak of is the next attempt's."""
+        self.set(pod_uid=self.facts.pod.uid, attempt=self.status.attempt + 1, stop_requested_at=None, node_name=None)
+        known = self.status.session
+        if known is not None:  # the new worker has not registered; the numbers of the run's event log go on
+            self.set(session=SessionStatus(last_event=known.last_event, log_epoch=known.log_epoch))
+
+    def release_pod(self) -> None:
+        """This attempt's pod no longer speaks for the run."""
+        if self.status.pod_uid is None:
+            return
+        self.count_gpus()
+        self.set(pod_uid=None, stop_requested_at=None)
+        self.released = True
+
+    def delete_pod(self) -> None:
+        """Ask for the pod's deletion, once."""
+        uid = self.status.pod_uid
+        if uid is not None and not self.facts.pod.deleting and DeletePod(uid) not in self.effects:
+            self.effects.append(DeletePod(uid))
+
+    # -- bookkeeping
+
+    def explain(self, reason: str, message: str) -> None:
+        """Say why the state is what it is, without moving."""
+        self.set(reason=str(reason), message=message[:4096])
+
+    def stop_clock(self) -> None:
+        """Add the stretch that has ended to the time that counts against the limit."""
+        if self.status.wallclock_since is not None:
+            used = deadline.wallclock_used(self.status, self.now).total_seconds()
+            self.set(wallclock_seconds=round(used, 3), wallclock_since=None)
+
+    def count_gpus(self) -> None:
+        """Add what the attempt that ends has held."""
+        gpus = gpu.gpus_held(self.spec, self.status) if self.status.pod_uid is not None else 0
+        if gpus == 0:
+            return
+        began = [
+            step.at
+            for step in self.status.transitions or []
+            if step.to == State.HSHK and step.attempt == self.status.attempt
+        ]
+        if began:
+            held = max((self.now - began[0]).total_seconds(), 0.0)
+            self.set(gpu_seconds=round(self.status.gpu_seconds + gpus * held, 1))
+
+    def take_progress(self, session: SessionFacts) -> None:
+        """How far the worker is; the sample keeps its time while nothing has changed."""
+        if session.step == 0 and session.steps_per_second is None:
+            return
+        total, rate = self.spec.total_timesteps, session.steps_per_second
+        left = max(0, total - session.step) if total else None
+        sample = ProgressStatus(
+            step=session.step,
+            percent=round(100 * session.step / total, 1) if total else 0,
+            steps_per_second=rate,
+            eta_seconds=round(left / rate) if rate and left is not None else None,
+            episodic_return=session.episodic_return,
+        )
+        known = self.status.progress
+        if known is None or known.model_copy(update={"updated_at": None}).dump() != sample.dump():
+            self.set(progress=sample.model_copy(update={"updated_at": self.now}))
+        self.refill(session.step)
+
+    def take_checkpoint(self, path: str, step: int, sha256: str | None, at: datetime | None) -> None:
+        """The newest checkpoint; an older one never replaces it."""
+        known = self.status.checkpoint
+        if known is None or step >= known.step:
+            same = known is not None and (known.path, known.step) == (path, step)
+            moment = known.time if known is not None and same else (at or self.now)
+            attempt = known.attempt if known is not None and same else self.status.attempt
+            self.set(checkpoint=CheckpointStatus(path=path, step=step, time=moment, sha256=sha256, attempt=attempt))
+
+    def take_record(self, end: WorkerEnd) -> None:
+        """What an ended worker's container and record add to what was heard of it."""
+        if end.ran_at is not None:
+            self.walk_to(State.HSHK, end.ran_at)
+        if end.registered_at is not None:
+            self.walk_to(State.RDY, end.registered_at)
+        if end.started_at is not None:
+            self.walk_to(State.EXEC, end.started_at)
+        if end.checkpoint_path is not None:
+            self.take_checkpoint(end.checkpoint_path, end.checkpoint_step, end.checkpoint_sha256, end.finished_at)
+        if end.manifest_digest is not None:
+            known = self.status.analytics
+            self.set(analytics=_analytics(known, manifest_digest=end.manifest_digest, reason=None, message=None))
+        self.refill(end.step)
+
+    def refill(self, step: int) -> None:
+        """Progress since the last failure gives the budget back."""
+        if step > self.status.failed_at_step and self.status.retries:
+            self.set(retries=0)
+
+    def reached_step(self) -> int:
+        """The last step that is known."""
+        return self.status.progress.step if self.status.progress is not None else 0
+
+    # -- the result
+
+    def decision(self, generation: int) -> Decision:
+        """What all moves together come to."""
+        self.set(observed_generation=generation)
+        notices = {} if self.state is State.TERM else self.notices
+        self.set(conditions=conditions.conditions(self.status, notices, generation, self.now))
+        return Decision(
+            status=self.status,
+            effects=tuple(self.effects),
+            events=tuple(self.events),
+            desired=Desired.of(self.spec, self.status, self.now),
+            wake_at=min(self.wakes, default=None),
+        )
+
+
+def late(session: SessionFacts | None, patience: timedelta) -> bool:
+    """Whether the worker has been silent for longer than this."""
+    return session is not None and timedelta(seconds=session.late_seconds) > patience
+
+
+def _analytics(known: AnalyticsStatus | None, **changes: str | None) -> AnalyticsStatus:
+    return (known or AnalyticsStatus()).model_copy(update=changes)

@@ -1,0 +1,79 @@
+"""The operator's own HTTP endpoint: /healthz, /readyz and /metrics.
+
+It answers on the operator's event loop on purpose: a loop that is stuck does not answer, and that is what a probe looks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+Check = Callable[[], str]
+"""What is wrong, in a sentence; empty when nothing is."""
+
+
+class LoopLag:
+    """How late the event loop is, looked at every second."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self._seconds = seconds
+        self.last = 0.0
+        self.worst = 0.0
+        """The worst since it was last taken."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(self._seconds)
+            self.last = max(0.0, time.monotonic() - before - self._seconds)
+            self.worst = max(self.worst, self.last)
+
+    def take_worst(self) -> float:
+        """The worst since the last call."""
+        worst, self.worst = self.worst, 0.0
+        return worst
+
+
+class HealthServer:
+    """Serves from `start` to `stop`, whether this process leads or waits."""
+
+    def __init__(self, port: int, healthy: Check, ready: Check, registry: CollectorRegistry) -> None:
+        self.port = port
+        self._healthy = healthy
+        self._ready = ready
+        self._registry = registry
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen; with port 0 on one that is free, which `port` then tells."""
+        app = web.Application()
+        app.router.add_get("/healthz", self._answer(self._healthy))
+        app.router.add_get("/readyz", self._answer(self._ready))
+        app.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, None, self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Hang up."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @staticmethod
+    def _answer(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(_request: web.Request) -> web.Response:
+            trouble = check()
+            return web.Response(status=503 if trouble else 200, text=trouble or "ok")
+
+        return handle
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,363 @@
+"""The operator from start to end: connect, wait for the lease, serve, stop.
+
+Everything lives in one event loop. While the process waits for the lease it is warm: connected, healthy, ready. Once it leads
+it fills the pods' half of the cache, opens the gateway and lets kopf watch; when the lease is lost, or any part of it ends that
+should not, the whole process does, because a half that goes on alone would be worse than none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from cleanrl_operator.announce import Announcer
+from cleanrl_operator.api import GROUP, PLURAL, VERSION
+from cleanrl_operator.api.status import State
+from cleanrl_operator.cache import Cache, Key
+from cleanrl_operator.election import Election, LeaseLost
+from cleanrl_operator.gateway.service import GatewayService
+from cleanrl_operator.gateway.sessions import SessionBook
+from cleanrl_operator.health import HealthServer, LoopLag
+from cleanrl_operator.kube import Kube, KubeError
+from cleanrl_operator.metrics import Headlines, Labels, OperatorCollector, Source
+from cleanrl_operator.progress import FleetBudget
+from cleanrl_operator.queue import WorkQueue
+from cleanrl_operator.reconcile import Reconciler
+from cleanrl_operator.run import RUN_UID_LABEL
+from cleanrl_operator.settings import Settings
+from cleanrl_operator.watchdog import Watchdog, pods_of, runs_of
+
+log = logging.getLogger(__name__)
+SESSION_SECONDS = 15.0
+"""How often a run with a session is looked at: silence makes no event, and progress comes to the status this way."""
+SWEEP_SECONDS = 60.0
+"""How often every run that is not over is looked at, whatever the watches and the timers say."""
+LEADER_LABEL = f"{GROUP}/gateway"
+LEADER_VALUE = "leader"
+
+
+class CannotStart(Exception):
+    """Something that the operator needs is missing in the cluster. The message says what to do."""
+
+
+class Operator:
+    """One process' worth of operator. `watch` runs kopf until it is cancelled or ends."""
+
+    def __init__(self, settings: Settings, watch: Callable[[Operator], Coroutine[Any, Any, None]]) -> None:
+        self.settings = settings
+        self.cache = Cache()
+        self.queue = WorkQueue(self._reconcile)
+        self.book = SessionBook(self.queue.put)
+        self.budget = FleetBudget(lambda: len(self.book))
+        self.watching = asyncio.Event()
+        self.stopping = asyncio.Event()
+        self.kube: Kube
+        self._watch = watch
+        self._reconciler: Reconciler
+        self._announcer: Announcer
+        self._election: Election
+        self._watchdog: Watchdog | None = None
+        self._gateway: GatewayService | None = None
+        self._headlines = Headlines()
+        self._lag = LoopLag()
+        self._connected = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    # -- for kopf's handlers
+
+    def run_changed(self, body: Mapping[str, Any]) -> None:
+        """A run was seen."""
+        self.queue.put(self.cache.put_run(body))
+
+    def run_deleted(self, body: Mapping[str, Any]) -> None:
+        """A run was seen to go."""
+        key = self.cache.drop_run(body)
+        self.book.forget(body["metadata"]["uid"])
+        if self.cache.run(key) is None:  # else a new run has taken the name already
+            self.queue.forget(key)
+            self.budget.forget(key)
+
+    def pod_changed(self, body: Mapping[str, Any]) -> None:
+        """A run's pod was seen."""
+        if (key := self.cache.put_pod(body)) is not None:
+            self.queue.put(key)
+
+    def pod_deleted(self, body: Mapping[str, Any]) -> None:
+        """A run's pod was seen to go."""
+        if (key := self.cache.drop_pod(body)) is not None:
+            self.queue.put(key)
+
+    def _take_signals(self) -> None:
+        """SIGTERM and SIGINT mean a graceful stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+
+    # -- the life of the process
+
+    async def run(self) -> int:
+        """Until a signal comes, or something breaks: the exit code."""
+        self._take_signals()
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(OperatorCollector(self._source()))
+        health = HealthServer(self.settings.health_port, self._unhealthy, self._unready, registry)
+        await health.start()
+        log.info("health and metrics on port %d", health.port)
+        self.kube = await Kube.connect()
+        self._spawn("loop lag", self._lag.run())
+        try:
+            if not await self._unless_stopped(self._lead()):
+                return 0
+            await self._serve()
+        except LeaseLost as error:
+            log.error("%s", error)  # noqa: TRY400 - the sentence says it all
+            logging.shutdown()
+            os._exit(1)  # at once: what is still under way here may already be another's to do
+        except CannotStart as error:
+            log.error("%s", error)  # noqa: TRY400 - the sentence says it all
+            return 1
+        finally:
+            await self._shut_down()
+            await health.stop()
+            await self.kube.close()
+        return 0
+
+    async def _lead(self) -> None:
+        """Wait, warm, until this process leads."""
+        settings = self.settings
+        identity = settings.pod_name or f"{socket.gethostname()}_{random.getrandbits(64):016x}"
+        self._election = Election(
+            self.kube, settings.namespace, settings.lease_name, identity, float(settings.lease_seconds)
+        )
+        await self._until_answered(self._label, None)  # a label from before a crash would draw workers here
+        await self._until_answered(self._check_cluster)
+        self._connected = True
+        await self._election.acquire()
+
+    async def _serve(self) -> None:
+        """Lead until told to stop. Raises when something ends that should not."""
+        self._spawn("lease", self._election.hold())
+        settings = self.settings
+        clock = lambda: datetime.now(UTC)  # noqa: E731 - passed on as a value
+        self._announcer = Announcer(self.kube, settings.operator_class or "default", clock)
+        if settings.gateway_target:
+            self._gateway = GatewayService(self.kube, settings, self.book, self.cache, clock)
+            settings = replace(settings, gateway_ca=await self._gateway.start())
+        self._reconciler = Reconciler(
+            kube=self.kube,
+            cache=self.cache,
+            settings=settings,
+            sessions=self.book,
+            budget=self.budget,
+            wake=self.queue.put_later,
+            announce=self._announcer,
+            clock=clock,
+        )
+        for path in self._paths("api/v1", "pods"):
+            async for body in self.kube.list(path, selector=RUN_UID_LABEL):
+                self.cache.put_pod(body)
+        self._watchdog = Watchdog(
+            self.kube,
+            [(path, "", lambda: runs_of(self.cache)) for path in self._paths(f"apis/{GROUP}/{VERSION}", PLURAL)]
+            + [(path, RUN_UID_LABEL, lambda: pods_of(self.cache)) for path in self._paths("api/v1", "pods")],
+            seconds=float(settings.watch_check_seconds),
+        )
+        self._spawn("queue", self.queue.run())
+        self._spawn("events", self._announcer.run())
+        self._spawn("watch", self._watch(self))
+        self._spawn("watchdog", self._watchdog.run())
+        self._spawn("sweep", self._sweep())
+        if self._gateway is not None:
+            self._spawn("certificates", self._gateway.keep_fresh(self._new_authorities))
+        await self._label(LEADER_VALUE)
+        await self._first_end()
+
+    async def _first_end(self) -> None:
+        stop = asyncio.create_task(self.stopping.wait(), name="stop")
+        done, _ = await asyncio.wait([stop, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if self.stopping.is_set():
+            return
+        for task in done:
+            fault = task.exception()
+            if fault is not None:
+                raise fault
+            raise CannotStart(f"the operator's {task.get_name()} ended by itself; the process ends with it")
+
+    async def _shut_down(self) -> None:
+        """Finish what is being done, then let go: watch, queue, workers, Events, label, lease."""
+        log.info("stopping")
+        for name in ("watch", "sweep", "watchdog", "certificates", "queue"):
+            await self._end(name)
+        if self._gateway is not None:
+            await self._gateway.stop()
+        if "events" in self._tasks:
+            await self._announcer.drain(2.0)
+        for name in list(self._tasks):
+            await self._end(name)
+        if self._connected and self._election.leading:
+            with contextlib.suppress(KubeError):
+                await self._label(None)
+            await self._election.release()
+        log.info("stopped")
+
+    # -- what goes on meanwhile
+
+    async def _reconcile(self, key: Key) -> None:
+        await self._reconciler(key)
+
+    async def _sweep(self) -> None:
+        """Look at runs to which nothing happens; spread over the interval, so that nothing comes in waves."""
+        swept = time.monotonic()
+        while True:
+            await asyncio.sleep(SESSION_SECONDS)
+            for session in self.book.sessions():
+                self.queue.put_later(session.key, random.uniform(0, SESSION_SECONDS))  # noqa: S311 - no secret
+            if time.monotonic() - swept >= SWEEP_SECONDS:
+                swept = time.monotonic()
+                for key, body in self.cache.runs():
+                    if (body.get("status") or {}).get("fsmState") != State.TERM:
+                        self.queue.put_later(key, random.uniform(0, SWEEP_SECONDS))  # noqa: S311 - no secret
+
+    def _new_authorities(self, authorities: tuple[str, ...]) -> None:
+        self._reconciler.settings = replace(self._reconciler.settings, gateway_ca=authorities)
+
+    # -- the cluster around it
+
+    async def _check_cluster(self) -> None:
+        """Fail loudly at once, where a watch would wait in silence."""
+        for path in self._paths(f"apis/{GROUP}/{VERSION}", PLURAL):
+            try:
+                async for _ in self.kube.list(path, metadata_only=True, page=1):
+                    break
+            except KubeError as error:
+                if error.status == 404:
+                    raise CannotStart(
+                        f"the cluster does not know {PLURAL}.{GROUP}: apply the files in crds/ first"
+                    ) from None
+                if error.status in (401, 403):
+                    raise CannotStart(f"the operator's account lacks a right that it needs: {error}") from None
+                raise
+
+    async def _until_answered(self, ask: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """Ask until there is an answer: an API server that is away at start is waited for."""
+        while True:
+            try:
+                await ask(*arguments)
+            except KubeError as error:
+                if not error.transient:
+                    raise CannotStart(str(error)) from None
+                log.warning("waiting for the API server: %s", error)
+                await asyncio.sleep(2)
+            else:
+                return
+
+    async def _label(self, value: str | None) -> None:
+        """Set or remove the label by which the gateway's Service finds the leader."""
+        if not self.settings.pod_name:
+            return
+        path = f"api/v1/namespaces/{self.settings.namespace}/pods/{self.settings.pod_name}"
+        await self.kube.keep("PATCH", path, {"metadata": {"labels": {LEADER_LABEL: value}}})
+
+    def _paths(self, prefix: str, plural: str) -> list[str]:
+        if not self.settings.namespaces:
+            return [f"{prefix}/{plural}"]
+        return [f"{prefix}/namespaces/{namespace}/{plural}" for namespace in self.settings.namespaces]
+
+    # -- how it is doing
+
+    def _unhealthy(self) -> str:
+        for name, task in self._tasks.items():
+            if task.done() and not self.stopping.is_set():
+                return f"the {name} has ended"
+        return self._watchdog.dead if self._watchdog is not None else ""
+
+    def _unready(self) -> str:
+        if self.stopping.is_set():
+            return "stopping"
+        if not self._connected:
+            return "waiting for the API server"
+        if self._election.leading and not self.watching.is_set():
+            return "starting to watch"
+        return ""
+
+    def _source(self) -> Source:
+        return Source(
+            leading=lambda: self._connected and self._election.leading,
+            loop_lag=self._lag.take_worst,
+            totals=self._totals,
+            gauges=self._gauges,
+            states=lambda: {state: count for state, count in self.cache.states.items() if count},
+            refusals=lambda: self._gateway.refusals if self._gateway is not None else {},
+            arrivals=lambda: self.book.arrivals,
+            headlines=lambda: self._headlines.update(self._live()),
+        )
+
+    def _totals(self) -> dict[str, float]:
+        if "queue" not in self._tasks:
+            return {}
+        return {
+            "reconciles": self.queue.processed,
+            "reconcile_failures": self.queue.failed,
+            "writes": self.kube.writes,
+            "status_writes": self._reconciler.status_writes,
+            "progress_writes": self._reconciler.progress_writes,
+            "events_posted": self._announcer.posted,
+            "events_dropped": self._announcer.dropped,
+        }
+
+    def _gauges(self) -> dict[str, float]:
+        age = time.monotonic() - self._watchdog.looked_at if self._watchdog is not None else 0.0
+        return {
+            "queue_depth": len(self.queue),
+            "sessions": len(self.book),
+            "streams": self._gateway.streams if self._gateway is not None else 0,
+            "last_watch_check_age_seconds": age,
+        }
+
+    def _live(self) -> dict[Labels, Mapping[str, float]]:
+        found: dict[Labels, Mapping[str, float]] = {}
+        for session in self.book.sessions():
+            body = self.cache.run(session.key)
+            if body is not None:
+                spec = body["spec"]
+                found[*session.key, str(spec.get("algo", "")), str(spec.get("envId", ""))] = session.figures
+        return found
+
+    # -- tasks
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks[name] = asyncio.create_task(work, name=name)
+
+    async def _end(self, name: str) -> None:
+        task = self._tasks.pop(name, None)
+        if task is None:
+            return
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do this, unless a signal comes first: whether it was done."""
+        task, stop = asyncio.create_task(work), asyncio.create_task(self.stopping.wait())
+        await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return False

@@ -1,0 +1,79 @@
+"""Notices a watch that has died: compares, now and then, what the API server has with what the watches have shown.
+
+A watch may end, or go silent, without an error anywhere. Every minute the metadata of runs and pods is listed (page by page,
+nothing but metadata); an object that was newer than ours in two such looks in a row means that the watch is dead, and the
+health endpoint says so until the process is restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from cleanrl_operator.cache import Cache
+from cleanrl_operator.kube import Kube, KubeError
+
+log = logging.getLogger(__name__)
+Seen = dict[str, int]
+"""Resource versions by UID."""
+
+
+@dataclass
+class Watchdog:
+    """`collections` are the paths that are watched, with the selector and what the watch has shown of them."""
+
+    kube: Kube
+    collections: list[tuple[str, str, Callable[[], Seen]]]
+    seconds: float = 60.0
+    dead: str = ""
+    """Which watch is dead; empty while none is."""
+    looked_at: float = field(default_factory=time.monotonic)
+    _behind: dict[str, Seen] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(self.seconds)
+            try:
+                await self.look()
+            except KubeError as error:
+                log.warning("the watches could not be compared with the API server: %s", error)
+
+    async def look(self) -> None:
+        """One comparison."""
+        for path, selector, shown in self.collections:
+            there: Seen = {}
+            async for item in self.kube.list(path, selector=selector, metadata_only=True):
+                metadata = item["metadata"]
+                there[metadata["uid"]] = int(metadata["resourceVersion"])
+            ours = shown()
+            behind = {uid: version for uid, version in there.items() if ours.get(uid, 0) < version}
+            before = self._behind.get(path, {})
+            missed = [uid for uid, version in behind.items() if uid in before and ours.get(uid, 0) < before[uid]]
+            self._behind[path] = behind
+            if missed:
+                self.dead = f"the watch on {path} is dead: it has not shown {len(missed)} objects for a minute or more"
+                log.error(self.dead)
+        self.looked_at = time.monotonic()
+
+
+def versions_of(bodies: Iterable[object]) -> Seen:
+    """Resource versions of what is known."""
+    seen: Seen = {}
+    for body in bodies:
+        metadata = body["metadata"]  # type: ignore[index]  # any mapping
+        seen[metadata["uid"]] = int(metadata["resourceVersion"])
+    return seen
+
+
+def runs_of(cache: Cache) -> Seen:
+    """What the runs' watch has shown."""
+    return versions_of(body for _, body in cache.runs())
+
+
+def pods_of(cache: Cache) -> Seen:
+    """What the pods' watch has shown."""
+    return versions_of(cache.all_pods())

@@ -1,0 +1,61 @@
+"""What one caller may ask, what the fleet may write, and how long a figure is shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cleanrl_operator.gateway.limits import REFUSALS_BURST, Bucket, Refused
+from cleanrl_operator.metrics import HEADLINE_SECONDS, MOST_HEADLINES, Headlines
+from cleanrl_operator.progress import FleetBudget
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = ("ns", "run")
+LABELS = ("ns", "run", "ppo", "CartPole-v1")
+
+
+def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
+    bucket = Bucket.full(10.0, 5, now=0.0)
+    assert [bucket.take(0.0) for _ in range(5)] == [0.0] * 5
+    assert bucket.take(0.0) == 0.1
+    assert bucket.take(0.2) == 0.0
+
+
+def test_who_is_refused_too_often_waits_and_others_do_not() -> None:
+    refused = Refused()
+    for port in range(2 * REFUSALS_BURST):
+        refused.note(f"ipv4:10.0.0.1:{port}", 0.0)
+    assert refused.too_often("ipv4:10.0.0.1:99", 0.0)
+    assert not refused.too_often("ipv4:10.0.0.2:99", 0.0)
+    assert not refused.too_often("ipv4:10.0.0.1:99", 5.0)
+
+
+def test_progress_is_sampled_and_what_is_waited_for_goes_sooner() -> None:
+    budget = FleetBudget(lambda: 10)
+    assert budget.wait(KEY, NOW, awaited=False) == timedelta()
+    assert budget.wait(KEY, NOW + timedelta(seconds=5), awaited=False) == timedelta(seconds=10)
+    assert budget.wait(KEY, NOW + timedelta(seconds=5), awaited=True) == timedelta()
+    assert budget.wait(KEY, NOW + timedelta(seconds=5.5), awaited=True) == timedelta(seconds=0.5)
+
+
+def test_a_large_fleet_writes_no_more_than_its_budget() -> None:
+    budget = FleetBudget(lambda: 1000, per_second=20.0)
+    assert budget.wait(KEY, NOW, awaited=False) == timedelta()
+    assert budget.wait(KEY, NOW + timedelta(seconds=49), awaited=False) == timedelta(seconds=1)
+
+
+def test_a_clock_that_jumps_back_silences_nobody() -> None:
+    budget = FleetBudget(lambda: 1)
+    budget.wait(KEY, NOW, awaited=False)
+    assert budget.wait(KEY, NOW - timedelta(hours=1), awaited=False) == timedelta()
+
+
+def test_a_headline_vanishes_five_minutes_after_its_run_and_the_number_is_bounded() -> None:
+    time = [0.0]
+    board = Headlines(lambda: time[0])
+    assert board.update({LABELS: {"step": 1.0}}) == {LABELS: {"step": 1.0}}
+    time[0] = HEADLINE_SECONDS - 1
+    assert LABELS in board.update({})
+    time[0] = HEADLINE_SECONDS + 1
+    assert board.update({}) == {}
+    many = {("ns", str(number), "ppo", "e"): {"step": 1.0} for number in range(MOST_HEADLINES + 50)}
+    assert len(board.update(many)) == MOST_HEADLINES

@@ -1,0 +1,117 @@
+"""Pods as the API server shows them, turned into facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cleanrl_operator.facts import EndReason, PodSituation
+from cleanrl_operator.observe import observe_departed, observe_pod
+from cleanrl_operator.run import ATTEMPT_LABEL, Run
+
+from cleanrl_protocol.record import TerminationRecord, dump
+
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
+
+
+@pytest.fixture
+def run() -> Run:
+    metadata = {"namespace": "ns", "name": "run", "uid": "u1", "resourceVersion": "1", "creationTimestamp": EARLY}
+    spec = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 10}
+    return Run.parse({"metadata": metadata, "spec": spec})
+
+
+def pod(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "ns", "name": "pod", "uid": "p1", "creationTimestamp": EARLY, "labels": {ATTEMPT_LABEL: "1"},
+            "ownerReferences": [{"uid": "u1", "controller": True}],
+        },
+        "spec": spec or {},
+        "status": status,
+    }  # fmt: skip
+
+
+def worker(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "worker", "state": state}]}
+
+
+def condition(kind: str, status: str, **fields: str) -> dict[str, Any]:
+    return {"conditions": [{"type": kind, "status": status, **fields}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "situation"),
+    [
+        (pod(), PodSituation.PENDING),
+        (pod({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}), PodSituation.GATED),
+        (pod(**worker(running={"startedAt": LATE})), PodSituation.RUNNING),
+        (pod(**worker(waiting={"reason": "ErrImagePull"})), PodSituation.IMAGE_ERROR),
+        (pod(initContainerStatuses=[{"name": "tensorboard", "state": {"waiting": {"reason": "InvalidImageName"}}}]),
+         PodSituation.IMAGE_ERROR),
+        (pod(**worker(waiting={"reason": "PodInitializing"})), PodSituation.PENDING),
+        (pod(**worker(terminated={"exitCode": 1})), PodSituation.ENDED),
+        (pod(phase="Failed", reason="Evicted"), PodSituation.ENDED),
+    ],
+)  # fmt: skip
+def test_where_a_pod_stands(run: Run, body: dict[str, Any], situation: PodSituation) -> None:
+    assert observe_pod(run, body).situation is situation
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ownerReferences": []},
+        {"ownerReferences": [{"uid": "u1"}]},
+        {"ownerReferences": [{"uid": "other", "controller": True}]},
+        {"labels": {ATTEMPT_LABEL: "2"}},
+        {"namespace": "elsewhere"},
+    ],
+)
+def test_a_pod_is_ours_by_controller_namespace_and_attempt(run: Run, change: dict[str, Any]) -> None:
+    body = pod()
+    assert observe_pod(run, body).uid == "p1"
+    body["metadata"] |= change
+    assert (observe_pod(run, body).situation, observe_pod(run, body).uid) == (PodSituation.FOREIGN, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"phase": "Failed", "reason": "Evicted"}, EndReason.EVICTED),
+        ({"phase": "Failed", "reason": "NodeShutdown"}, EndReason.NODE_LOST),
+        (condition("DisruptionTarget", "True", reason="PreemptionByScheduler"), EndReason.PREEMPTED),
+        (condition("DisruptionTarget", "True", reason="DeletionByTaintManager"), EndReason.EVICTED),
+        (condition("TerminationTarget", "True", reason="StoppedByKueue"), EndReason.PREEMPTED),
+        (condition("DisruptionTarget", "False", reason="PreemptionByScheduler"), None),
+    ],
+)
+def test_who_ended_it(run: Run, status: dict[str, Any], reason: EndReason | None) -> None:
+    assert observe_pod(run, pod(**status)).disrupted is reason
+
+
+def test_the_wait_for_an_image_begins_when_the_pod_has_a_node(run: Run) -> None:
+    scheduled = condition("PodScheduled", "True", lastTransitionTime=LATE)
+    body = pod(**worker(waiting={"reason": "ErrImagePull"}), **scheduled)
+    since = observe_pod(run, body).since
+    assert since is not None
+    assert since.hour == 1
+
+
+def test_a_record_is_believed_only_if_it_speaks_of_this_run_and_attempt(run: Run) -> None:
+    good = dump(TerminationRecord(run_id=run.run_id, attempt=1, outcome="completed")).decode()
+    other = dump(TerminationRecord(run_id=run.run_id, attempt=2, outcome="completed")).decode()
+    for message, outcome in ((good, "completed"), (other, None), ("", None), ("{", None), ("[]", None)):
+        end = observe_pod(run, pod(**worker(terminated={"exitCode": 0, "message": message}))).end
+        assert end is not None
+        assert end.outcome == outcome
+
+
+def test_a_pod_that_is_gone_still_tells_how_it_ended(run: Run) -> None:
+    record = dump(TerminationRecord(run_id=run.run_id, attempt=1, outcome="suspended")).decode()
+    ended = observe_departed(run, pod(**worker(terminated={"exitCode": 0, "message": record})))
+    assert ended.end is not None
+    assert ended.end.outcome == "suspended"
+    preempted = condition("DisruptionTarget", "True", reason="PreemptionByScheduler")
+    gone = observe_departed(run, pod(**worker(running={}), **preempted))
+    assert (gone.situation, gone.disrupted, gone.uid) == (PodSituation.GONE, EndReason.PREEMPTED, None)

@@ -1,0 +1,97 @@
+"""Sessions as facts: where a restarted gateway goes on, what is acknowledged when, and who is let go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from cleanrl_operator.decision import Desired
+from cleanrl_operator.gateway.sessions import HEARTBEAT_SECONDS, TAKEOVER_GRACE, SessionBook
+from cleanrl_operator.run import Run
+
+from cleanrl_protocol import limits
+from cleanrl_protocol import session_pb2 as pb
+from cleanrl_protocol.events import Received
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
+REQUEST = pb.RegisterWorkerRequest(supports_pause=True, last_number=9, log_epoch=7)
+
+
+def run(spec: dict[str, Any] | None = None, **status: Any) -> Run:
+    body = {
+        "metadata": {
+            "namespace": "ns", "name": "run", "uid": "u1", "generation": 3,
+            "resourceVersion": "5", "creationTimestamp": NOW,
+        },
+        "spec": {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 10, **(spec or {})},
+        "status": {"podUID": "p1", "attempt": 1, "fsmState": "EXEC", **status},
+    }  # fmt: skip
+    return Run.parse(body)
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def book(clock: list[float]) -> SessionBook:
+    return SessionBook(lambda _key: None, lambda: clock[0])
+
+
+def event(number: int, name: str = "note") -> Received:
+    return Received(number, number - 1, 1.0, name, {})
+
+
+def test_a_paused_worker_is_not_woken_by_a_restart(book: SessionBook) -> None:
+    stored = {"registeredAt": NOW, "lastEvent": 5, "logEpoch": 7}
+    session, acknowledged = book.register(run({"pause": True}, fsmState="PAUSE", session=stored), "p1", REQUEST)
+    assert acknowledged == 5
+    assert session.desired == Desired(pause=True)
+    assert session.facts.paused
+    assert session.generation == 3
+
+
+def test_a_worker_that_was_asked_to_stop_hears_it_from_the_next_gateway_too(book: SessionBook) -> None:
+    session, _ = book.register(run({"suspend": True}, stopRequestedAt=NOW), "p1", REQUEST)
+    assert session.desired == Desired(stop=True, stop_reason="suspend")
+
+
+def test_what_must_be_stored_is_acknowledged_only_then(book: SessionBook) -> None:
+    current = run()
+    session, _ = book.register(current, "p1", REQUEST)
+    book.take(session, event(1, "run_started"))
+    assert session.ledger.acknowledged == 0
+    assert book.awaits(current)
+    stored = run(session={"lastEvent": 1, "logEpoch": 7})
+    book.written(current, stored.status)
+    assert session.ledger.acknowledged == 1
+    assert not book.awaits(stored)
+    book.take(session, event(2, "heartbeat"))
+    assert session.ledger.acknowledged == 2, "a heartbeat waits for nothing"
+    assert not book.awaits(stored)
+
+
+@pytest.mark.parametrize("status", [{"fsmState": "TERM"}, {"podUID": None}, {"podUID": "p2"}])
+def test_a_worker_that_the_run_has_no_use_for_is_let_go(book: SessionBook, status: dict[str, Any]) -> None:
+    session, _ = book.register(run(), "p1", REQUEST)
+    book.written(run(), run(**status).status)
+    assert book.is_over(session)
+    assert len(book) == 0
+
+
+def test_scalars_without_a_credit_are_dropped(book: SessionBook) -> None:
+    session, _ = book.register(run(), "p1", REQUEST)
+    payload = {"step": 1, "sps": 1.0, "values": {}}
+    for number in range(1, limits.INITIAL_CREDITS + 3):
+        book.take(session, Received(number, number - 1, 1.0, "scalars", payload))
+    assert book.arrivals["overspent"] == 2
+
+
+def test_nobody_is_late_right_after_the_gateway_came(book: SessionBook, clock: list[float]) -> None:
+    book.register(run(), "p1", REQUEST)
+    clock[0] = TAKEOVER_GRACE - 1
+    assert book.facts(run()).late_seconds == 0
+    clock[0] = TAKEOVER_GRACE + 100
+    assert book.facts(run()).late_seconds == pytest.approx(TAKEOVER_GRACE + 100 - HEARTBEAT_SECONDS)
