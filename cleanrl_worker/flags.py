@@ -74,9 +74,6 @@ _PASSED_WHEN_KNOWN = frozenset({"wandb_entity", "wandb_project_name", "procedura
 _TOP_LEVEL = frozenset({"env_id", "total_timesteps", "seed", "cuda", "track"})
 """Flags that the run's own fields set; the same name among the algorithm's parameters is not repeated."""
 
-_ARGPARSE_SCRIPTS = frozenset({"cleanrl.ppo_pettingzoo_ma_atari"})
-"""Upstream scripts that want `--flag=True` instead of `--flag` and `--no-flag`."""
-
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on", "t", "y"}), frozenset({"0", "false", "no", "off", "f", "n"})
 
 Schema = Mapping[str, Mapping[str, Any]]
@@ -129,7 +126,7 @@ def build(
 ) -> list[str]:
     """The flags, in a fixed order: the run's own fields, `algo_params`, then the remaining extras."""
     schema = schema_of(algorithm)
-    switch = _argparse_switch if algorithm.name in _ARGPARSE_SCRIPTS else _tyro_switch
+    switch = _argparse_switch if algorithm.argparse else _tyro_switch
     words = [f"--env-id={env_id}", f"--total-timesteps={total_timesteps}"]
     if seed is not None:
         words.append(f"--seed={seed}")

@@ -52,6 +52,8 @@ class Algorithm:
     target: str
     schema_name: str | None = None
     upstream_dir: Path | None = None
+    argparse: bool = False
+    """It wants `--flag=True` instead of `--flag` and `--no-flag`, as upstream's older scripts do."""
 
     @property
     def foreign(self) -> bool:
@@ -80,7 +82,8 @@ def resolve(name: str, upstream_dir: str | None = None) -> Algorithm:
     if algorithm.kind == "plugin":
         return replace(algorithm, target=_plugin_target(name))
     if algorithm.kind == "upstream":
-        return replace(algorithm, upstream_dir=_checkout(name, upstream_dir))
+        checkout = _checkout(name, upstream_dir)
+        return replace(algorithm, upstream_dir=checkout, argparse=_reads_flags_with_argparse(_script(checkout, name)))
     if importlib.util.find_spec(algorithm.target) is None:
         raise UnknownAlgorithmError(
             f"Algorithm {name!r} is registered, but this installation has no module {algorithm.target}; "
@@ -118,16 +121,31 @@ def _plugin_target(name: str) -> str:
 
 
 def _checkout(name: str, folder: str | None) -> Path:
-    script = name.removeprefix("cleanrl.")
     if not folder:
         raise UnknownAlgorithmError(
             f"{name!r} runs from an upstream CleanRL checkout: name its folder in {UPSTREAM_DIR} or extras.upstream_dir"
         )
     checkout = Path(folder).absolute()
-    if not (checkout / "cleanrl" / f"{script}.py").is_file():
-        there = sorted(f"cleanrl.{path.stem}" for path in (checkout / "cleanrl").glob("*.py"))
-        raise UnknownAlgorithmError(f"There is no cleanrl/{script}.py in {checkout}{_suggest(name, there)}")
+    script = _script(checkout, name)
+    if not script.is_file():
+        there = sorted(f"cleanrl.{path.stem}" for path in script.parent.glob("*.py"))
+        raise UnknownAlgorithmError(f"There is no cleanrl/{script.name} in {checkout}{_suggest(name, there)}")
     return checkout
+
+
+def _script(checkout: Path, name: str) -> Path:
+    return checkout / "cleanrl" / f"{name.removeprefix('cleanrl.')}.py"
+
+
+def _reads_flags_with_argparse(script: Path) -> bool:
+    """Read, not run. A script that uses tyro may well import argparse for something else."""
+    try:
+        words = set(
+            re.findall(r"^(?:import|from) (argparse|tyro)\b", script.read_text("utf-8", "replace"), re.MULTILINE)
+        )
+    except OSError:  # it can't be started either, and that says why
+        return False
+    return words == {"argparse"}
 
 
 def _known_names() -> list[str]:

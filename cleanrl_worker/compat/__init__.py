@@ -10,7 +10,7 @@ goes on without it.
 
 from __future__ import annotations
 
-from cleanrl_worker.compat import gym_alias, gym_make, gymnasium029, models, tracking
+from cleanrl_worker.compat import gym_alias, gym_make, gymnasium029, jax_numpy, models, tracking
 from cleanrl_worker.compat.hooks import Patch, apply_when_imported
 from cleanrl_worker.compat.requirements import MissingModule, foreign_requirements
 from cleanrl_worker.compat.site import SITE_FLAG, child_environment, site_directory
@@ -33,6 +33,7 @@ PATCHES: tuple[Patch, ...] = (
     Patch("same-step autoreset (sync)", "gymnasium.vector.sync_vector_env", gymnasium029.patch_sync_vector),
     Patch("same-step autoreset (async)", "gymnasium.vector.async_vector_env", gymnasium029.patch_async_vector),
     Patch("envpool's gym interface", "envpool", gym_alias.patch_envpool),
+    Patch("jnp.clip(a_min=..., a_max=...)", "jax.numpy", jax_numpy.patch_clip),
     Patch("TensorBoard folder", "torch.utils.tensorboard.writer", tracking.patch_summary_writer),
     Patch("TensorBoard folder (tensorboardX)", "tensorboardX.writer", tracking.patch_summary_writer),
     Patch("W&B defaults", "wandb", tracking.patch_wandb),

@@ -87,6 +87,8 @@ def _old_interface(pool: Any) -> Any:
     import gymnasium
     import numpy as np
 
+    from cleanrl_worker.fastlane.wrapper import announce_vector, count_vector_step
+
     class OldInterface(gymnasium.Env[Any, Any]):
         """An envpool as gym 0.23 saw it."""
 
@@ -94,12 +96,14 @@ def _old_interface(pool: Any) -> Any:
             self.pool = pool
             self.observation_space = pool.observation_space
             self.action_space = pool.action_space
+            announce_vector(self)
 
         def reset(self, **_: Any) -> Any:
             return pool.reset()[0]
 
         def step(self, action: Any) -> Any:
             observations, rewards, terminated, truncated, infos = pool.step(action)
+            count_vector_step(self, rewards)
             infos.setdefault("terminated", terminated.astype(np.int32))
             infos["TimeLimit.truncated"] = truncated
             return observations, rewards, np.logical_or(terminated, truncated), infos

@@ -66,33 +66,32 @@ def _member_items(batched: dict[str, Any], index: int) -> Iterator[tuple[str, An
 
 
 def patch_sync_vector(module: ModuleType) -> None:
-    _default_to_same_step(module.SyncVectorEnv, module.AutoresetMode.SAME_STEP)
-    _translate_infos(module.SyncVectorEnv, "step")
+    _patch_vector(module.SyncVectorEnv, "step", module.AutoresetMode.SAME_STEP)
 
 
 def patch_async_vector(module: ModuleType) -> None:
-    _default_to_same_step(module.AsyncVectorEnv, module.AutoresetMode.SAME_STEP)
-    _translate_infos(module.AsyncVectorEnv, "step_wait")
+    _patch_vector(module.AsyncVectorEnv, "step_wait", module.AutoresetMode.SAME_STEP)
 
 
-def _default_to_same_step(vector: type, same_step: Any) -> None:
-    original = vector.__init__  # type: ignore[misc]
+def _patch_vector(vector: Any, method: str, same_step: Any) -> None:
+    """Reset in the same step by default, infos as in 0.29, and steps counted for FastLane."""
+    from cleanrl_worker.fastlane.wrapper import announce_vector, count_vector_step
+
+    original_init, original_step = vector.__init__, getattr(vector, method)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
         kwargs.setdefault("autoreset_mode", same_step)
-        original(self, *args, **kwargs)
+        original_init(self, *args, **kwargs)
+        if getattr(type(self), method) is step:  # a subclass with a step of its own would never count
+            announce_vector(self)
 
-    vector.__init__ = __init__  # type: ignore[misc]
-
-
-def _translate_infos(vector: type, method: str) -> None:
-    original = getattr(vector, method)
-
-    def translated(self: Any, *args: Any, **kwargs: Any) -> Any:
-        observations, rewards, terminations, truncations, infos = original(self, *args, **kwargs)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        observations, rewards, terminations, truncations, infos = original_step(self, *args, **kwargs)
+        count_vector_step(self, rewards)
         return observations, rewards, terminations, truncations, old_infos(infos)
 
-    setattr(vector, method, translated)
+    vector.__init__ = __init__
+    setattr(vector, method, step)
 
 
 def patch_wrappers(wrappers: Any) -> None:

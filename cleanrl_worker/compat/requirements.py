@@ -12,6 +12,7 @@ from pathlib import Path
 _DISTRIBUTIONS = {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
+    "distutils": "setuptools",
     "huggingface_hub": "huggingface-hub",
     "multi_agent_ale_py": "multi-agent-ale-py",
     "shimmy": "shimmy[dm-control]",

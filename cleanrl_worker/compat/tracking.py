@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from cleanrl_worker.compat.hooks import say
+
 TENSORBOARD_DIR = "CLEANRL_TENSORBOARD_DIR"
 _WANDB_ARGUMENTS = {
     "project": ("WANDB_PROJECT", "WANDB_PROJECT_NAME"),
@@ -25,9 +27,19 @@ def patch_summary_writer(module: ModuleType) -> None:
         if root:
             given = kwargs.pop("logdir", None) or kwargs.pop("log_dir", None) or (args[0] if args else None)
             args = (str(Path(root) / Path(given).name) if given else root, *args[1:])
+            if given:
+                _make_folder(Path(given))
         original(self, *args, **kwargs)
 
     writer.__init__ = __init__
+
+
+def _make_folder(folder: Path) -> None:
+    """The writer would have made this folder, and scripts save their models into it with a plain `open`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        say(f"cannot make {folder}, which the script may count on: {error}")
 
 
 def set_wandb_environment() -> None:

@@ -3,6 +3,9 @@
 All wrapped environments of a process share one publisher. Each gets the next slot number as it is made; the settings
 say which slots are shown. In single mode that slot's frames go out; in grid mode a picture goes out when every shown
 slot has given its frame.
+
+The steps of the run are the script's own: those of its first vector environment, where it has one. The environments
+inside are stepped more often than that (frame skipping, no-ops at the start of an episode).
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -48,7 +53,7 @@ class FastLaneTelemetryWrapper(gym.Wrapper[Any, Any, Any, Any]):
         lane = self._lane
         self._return += float(reward)
         self._length += 1
-        lane.publisher.step(1, reward)
+        lane.publisher.step(1 if lane.vector() is None else 0, reward)
         if terminated or truncated:
             lane.publisher.episode(self._return, self._length)
         if self._shown and lane.publisher.frame_due():
@@ -88,6 +93,8 @@ class _Lane:
         self.publisher = Publisher.from_env()
         self.pictures: dict[int, Image] = {}
         self.waiting_for: set[int] = set()
+        self.vector: Callable[[], object | None] = lambda: None
+        """Who counts the steps instead of the environments, as long as it lives."""
         self._next_slot = 0
 
     def join(self) -> int:
@@ -112,6 +119,20 @@ def _shared_lane() -> _Lane:
             _lane = _Lane()
             atexit.register(_lane.publisher.close)
         return _lane
+
+
+def announce_vector(vector: object) -> None:
+    """This vector environment will call `count_vector_step`. The first one counts: a later one is an evaluation's."""
+    lane = _shared_lane()
+    if lane.vector() is None:
+        lane.vector = weakref.ref(vector)
+
+
+def count_vector_step(vector: object, rewards: Any) -> None:
+    """One step of all environments of a vector, with their rewards."""
+    lane = _shared_lane()
+    if lane.vector() is vector:
+        lane.publisher.step(len(rewards), rewards)
 
 
 def reload_fastlane_config() -> None:

@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cleanrl_worker.fastlane import metrics
@@ -47,6 +48,15 @@ def test_frames_off_keeps_the_metrics(run_script: RunScript, run_id: str) -> Non
     assert found is not None and (found.env_steps, found.frames) == (50, 0)
 
 
+@pytest.mark.parametrize("vector", ["sync", "async"])
+def test_steps_are_those_of_the_training_loop(run_script: RunScript, run_id: str, vector: str) -> None:
+    """Not the frames that a wrapper skips, and not the evaluation at the end."""
+    done = run_script("frameskip_like.py", vector, CLEANRL_NUM_ENVS="2", **FASTLANE)
+    assert done.returncode == 0, done.stderr
+    found = metrics.read(run_id)
+    assert found is not None and found.env_steps == 100
+
+
 def test_video_of_the_first_environment(run_script: RunScript, tmp_path: Path) -> None:
     done = run_script(
         "rollout_like.py",
@@ -82,6 +92,7 @@ def test_tensorboard_folder_model_folder_and_resume(run_script: RunScript, tmp_p
     accumulator = EventAccumulator(str(tmp_path / "tensorboard" / "some_run"))
     accumulator.Reload()
     assert accumulator.Scalars("charts/episodic_return")[0].value == 7.0
+    assert (tmp_path / "runs" / "some_run" / "not_by_torch.model").exists(), "the writer's own folder is there as well"
     model = tmp_path / "runs" / "some_run" / "deep" / "model.pt"
     assert model.exists()
 

@@ -93,3 +93,18 @@ def test_worker_discovery_finds_it() -> None:
     points = [point for point in importlib.metadata.entry_points(group="mosaic.workers") if point.name == "cleanrl"]
     assert points
     assert all(point.load() is cleanrl_worker.get_worker_metadata for point in points)
+
+
+@pytest.mark.parametrize(
+    ("source", "argparse"),
+    [
+        ("import argparse\n", True),
+        ("import argparse\nimport tyro\n", False),
+        ("import tyro\n", False),
+        ("text = 'import argparse'\n", False),
+    ],
+)
+def test_how_a_script_reads_its_flags(tmp_path: Path, source: str, argparse: bool) -> None:
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "old.py").write_text(source)
+    assert resolve("cleanrl.old", str(tmp_path)).argparse is argparse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,9 +38,9 @@ def schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flags, "load_schemas", lambda: known)
 
 
-def build(algorithm: str = "ppo", **options: Any) -> list[str]:
+def build(algorithm: str | Algorithm = "ppo", **options: Any) -> list[str]:
     given = {"env_id": "E-v0", "total_timesteps": 5, "seed": None, "track": False, "cuda": False, "extras": {}}
-    return flags.build(parse(algorithm), **{**given, **options})
+    return flags.build(parse(algorithm) if isinstance(algorithm, str) else algorithm, **{**given, **options})
 
 
 def test_the_order_is_fixed() -> None:
@@ -84,8 +85,9 @@ def test_a_stranger_gets_what_it_is_given() -> None:
     assert build("plugin.x", extras=extras)[2:] == ["--a-b", "--no-c", "--d=1", "--d=x", "--g=1.5"]
 
 
-def test_the_one_argparse_script_is_spoken_to_in_its_way() -> None:
-    words = build("cleanrl.ppo_pettingzoo_ma_atari", track=True, extras={"cuda": False, "algo_params": {"x": True}})
+def test_an_argparse_script_is_spoken_to_in_its_way() -> None:
+    script = replace(parse("cleanrl.ppo_pettingzoo_ma_atari"), argparse=True)
+    words = build(script, track=True, extras={"cuda": False, "algo_params": {"x": True}})
     assert words[2:] == ["--track=True", "--cuda=False", "--x=True"]
 
 

@@ -1,6 +1,7 @@
-"""What scripts do with torch: a writer under runs/, a module moved to a device, a model saved into a new folder."""
+"""What scripts do with torch: a writer under runs/, modules on a device, models saved into new folders and the writer's."""
 
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -8,6 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 writer = SummaryWriter("runs/some_run")
 writer.add_scalar("charts/episodic_return", 7.0, 1)
+Path("runs/some_run/not_by_torch.model").write_bytes(b"weights")
 actor = nn.Linear(2, 1).to("cpu")
 critic = nn.Sequential(nn.Linear(2, 3)).to("cpu")
 print("weights", actor.weight.sum().item(), critic[0].weight.sum().item())
