@@ -19,8 +19,12 @@ setup: ## the virtual environment and system packages, from the lock file
 	@$(PYTHON) dev/bootstrap.py
 
 .PHONY: demo
-demo: setup ## train ppo on CartPole and show the curve
+demo: setup ## a manifest becomes a policy, on a local Kubernetes
 	@$(VENV)/python dev/demo.py
+
+.PHONY: demo-down
+demo-down: setup ## remove everything that the demo made
+	@$(VENV)/python dev/demo.py --down
 
 .PHONY: test
 test: lint unit integration e2e ## everything that CI checks
@@ -54,8 +58,9 @@ format: setup ## rewrite the code in the project's style
 	$(VENV)/ruff format .
 
 .PHONY: crds proto schemas
-crds: setup ## generate crds/ from the operator's models
+crds: setup ## generate crds/ and the chart's copy from the operator's models
 	$(VENV)/python -m cleanrl_operator.api.crd
+	$(VENV)/python dev/chart.py
 proto: setup ## generate the session protocol's code
 	$(VENV)/python -m cleanrl_protocol.generate
 schemas: setup ## generate cleanrl_worker/schemas.json from the algorithms' flags

@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,7 +53,10 @@ def main() -> int:
         own = bool(os.environ.get("KUBECONFIG"))
         reason = None if own else surroundings.why_no_node()
         if reason:
-            say(f"Without a cluster, training runs on this machine alone. {reason}\n\n")
+            cause = reason.partition(":")[0]
+            say(
+                f"{cause}, so this trains without a cluster; as root, or with KUBECONFIG set, it runs on Kubernetes.\n\n"
+            )
             return demo_local.run()
         tools = Tools.own() if own else Tools.local()
         return demonstrate(tools, arguments.values)
@@ -105,8 +107,9 @@ def start_afresh(tools: Tools) -> None:
     """A finished run never starts again: the demo's earlier one goes, with its data."""
     if tools.kubectl("get", "cleanrlrun", RUN, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"):
         say("Removing the run of an earlier demo.\n")
-        tools.kubectl("delete", "cleanrlrun", RUN, "-n", NAMESPACE, "--cascade=foreground")
-        tools.kubectl("delete", "pod,pvc", "-n", NAMESPACE, "-l", f"mosaic.dev/run={RUN}", "--grace-period=1")
+        tools.kubectl("delete", "cleanrlrun", RUN, "-n", NAMESPACE)
+        # The next run has names of its own: nothing has to wait for these to be gone.
+        tools.kubectl("delete", "pod,pvc", "-n", NAMESPACE, "-l", f"mosaic.dev/run={RUN}", "--wait=false")
 
 
 def follow(tools: Tools) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def follow(tools: Tools) -> dict[str, Any]:
             if status.get("fsmState") == "TERM":
                 draw("")
                 if curve.returns:
-                    say(f"\n  Return of the episodes over time (500 is perfect): {curve.drawn()}\n")
+                    say(f"\n  Mean return of the episodes over time (500 is perfect): {curve.drawn()}\n")
                 return status
             if not transitions and time.monotonic() - began > PATIENCE_SECONDS:
                 raise Refused(
@@ -133,9 +136,9 @@ def follow(tools: Tools) -> dict[str, Any]:
                     f"  {tools.line('-n', SYSTEM, 'get', 'pods')}\n"
                     f"  {tools.line('-n', SYSTEM, 'logs', '-l', 'app.kubernetes.io/component=operator')}"
                 )
-            if status.get("podName") and status.get("fsmState") in ("HSHK", "RDY", "EXEC"):
-                curve.follow(status["podName"])
-            draw(curve.line())
+            if status.get("fsmState") == "EXEC":
+                draw(curve.look(status))
+                time.sleep(0.5)
             time.sleep(0.5)
 
 
@@ -154,44 +157,45 @@ def meaning(transition: dict[str, Any]) -> str:
 
 
 class Curve:
-    """The learning curve out of the worker's own log, which tells more than the sampled status."""
+    """The learning curve out of the worker's own metrics; where those can't be reached, out of the sampled status."""
 
     def __init__(self, tools: Tools) -> None:
         self.returns: list[float] = []
         self._tools = tools
-        self._pods: set[str] = set()
-        self._newest: dict[str, Any] = {}
+        self._seen = (0.0, 0.0)
 
-    def follow(self, pod: str) -> None:
-        """Read this pod's log from now on, in the background."""
-        if pod not in self._pods:
-            self._pods.add(pod)
-            threading.Thread(target=self._read, args=(pod,), daemon=True).start()
-
-    def line(self) -> str:
-        """Where training is, on one line; empty before the first scalars."""
-        if not self._newest:
+    def look(self, status: dict[str, Any]) -> str:
+        """Where training is, on one line; empty when there is nothing new to say."""
+        figures = self._metrics(status["podName"]) or self._sampled(status)
+        done, value = figures.get("progress_ratio"), figures.get("rolling_return")
+        if not done or value is None:
             return ""
-        step, total = self._newest["step"], self._newest["total"]
-        return f"           {step / total:4.0%} of {total:,} steps, {self._newest['sps']:,.0f} a second  {self.drawn()}"
+        if (done, value) != self._seen:
+            self._seen = (done, value)
+            self.returns.append(value)
+        return (
+            f"           {done:4.0%} of the steps, {figures.get('steps_per_second', 0):,.0f} a second  {self.drawn()}"
+        )
 
     def drawn(self) -> str:
         """The curve so far and its last value."""
         return f"{demo_local.curve(self.returns, 40)} {self.returns[-1]:.0f}" if self.returns else ""
 
-    def _read(self, pod: str) -> None:
-        command = [*self._tools.kubectl_command, "logs", "-n", NAMESPACE, "-f", pod, "-c", "worker"]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._tools.environment
-        ) as log:
-            assert log.stdout is not None
-            for text in log.stdout:
-                with contextlib.suppress(ValueError):  # lines for people are no JSON
-                    event = json.loads(text)
-                    if event.get("event") == "scalars":
-                        self._newest = event["payload"]
-                        value = self._newest["values"].get("charts/episodic_return")
-                        self.returns += [float(value)] if value is not None else []
+    def _metrics(self, pod: str) -> dict[str, float]:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9464/proxy/metrics"
+        try:
+            text = self._tools.kubectl("get", "--raw", path)
+        except Refused:  # the worker does not serve yet or any more, or a person may not look into pods
+            return {}
+        lines = (line.removeprefix("cleanrl_worker_").split(" ") for line in text.splitlines() if line[:1] != "#")
+        return {line[0]: float(line[1]) for line in lines if len(line) == 2}
+
+    @staticmethod
+    def _sampled(status: dict[str, Any]) -> dict[str, float]:
+        progress = status.get("progress", {})
+        names = {"rolling_return": "episodicReturn", "steps_per_second": "stepsPerSecond"}
+        figures = {name: float(progress[field]) for name, field in names.items() if field in progress}
+        return {**figures, "progress_ratio": progress.get("percent", 0) / 100}
 
 
 def open_the_claim(tools: Tools) -> None:
@@ -245,7 +249,6 @@ What to look at next:{setting}
   TensorBoard          kubectl -n {NAMESPACE} port-forward pod/{reader} 6006, then http://localhost:6006
   the policy           kubectl -n {NAMESPACE} cp {reader}:/run-data/{policy} policy
   the manifest         kubectl -n {NAMESPACE} exec {reader} -- cat /run-data/analytics.json
-  judge the policy     kubectl -n {NAMESPACE} apply -f examples/evaluate-ppo-cartpole.yaml
   remove everything    make demo-down
 """
 

@@ -36,7 +36,7 @@ def build(run: Run, settings: Settings, source: Run | None = None) -> dict[str, 
     config = PodConfig(
         run_id=run.run_id,
         attempt=attempt,
-        worker_config=workerconfig.build(run, SOURCE_FOLDER),
+        worker_config=workerconfig.build(run, source_path(source)),
         gateway_target=settings.gateway_target or None,
         gateway_ca=list(settings.gateway_ca),
     )
@@ -55,7 +55,7 @@ def build(run: Run, settings: Settings, source: Run | None = None) -> dict[str, 
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_worker(run, settings, image, attempt, source)],
-        "volumes": _volumes(run, source),
+        "volumes": _volumes(run, settings, source),
     }
     if run.spec.artifacts.tensorboard.enabled:
         spec["initContainers"] = [_tensorboard(run, settings, image)]
@@ -78,6 +78,13 @@ def build(run: Run, settings: Settings, source: Run | None = None) -> dict[str, 
         },
         "spec": spec,
     }
+
+
+def source_path(source: Run | None) -> str:
+    """Where the worker finds what the source run left: the checkpoint that its status vouches for, else its folder."""
+    if source is None or source.status.checkpoint is None:
+        return SOURCE_FOLDER
+    return f"{SOURCE_FOLDER}/{source.status.checkpoint.path}"
 
 
 def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Run | None) -> dict[str, Any]:
@@ -134,7 +141,7 @@ def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Run 
 
 def _tensorboard(run: Run, settings: Settings, image: str) -> dict[str, Any]:
     """A native sidecar: it starts before the worker and outlives it."""
-    command = ["python", "-m", "tensorboard.main", "--logdir", f"{RUN_FOLDER}/tensorboard", "--load_fast=false"]
+    command = ["python", "-m", "cleanrl_worker.sidecar", "--logdir", f"{RUN_FOLDER}/tensorboard", "--load_fast=false"]
     return {
         "name": "tensorboard",
         "image": image,
@@ -160,12 +167,12 @@ def _resources(run: Run) -> dict[str, Any]:
     return {"requests": amounts, "limits": amounts}
 
 
-def _volumes(run: Run, source: Run | None) -> list[dict[str, Any]]:
+def _volumes(run: Run, settings: Settings, source: Run | None) -> list[dict[str, Any]]:
     token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
     annotation = {"fieldPath": f"metadata.annotations['{CONFIG_ANNOTATION}']"}
     volumes: list[dict[str, Any]] = [
         {"name": "run-data", "persistentVolumeClaim": {"claimName": run.claim_name}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shared_memory}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "config", "downwardAPI": {"items": [{"path": "config", "fieldRef": annotation}]}},
         {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},

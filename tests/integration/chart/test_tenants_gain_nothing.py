@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devcluster import Cluster
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 PLAIN = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000}
 RUNS = {"apiGroups": ["mosaic.dev"], "resources": ["cleanrlruns"], "verbs": ["get", "create", "update", "patch"]}
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
@@ -86,6 +88,12 @@ def test_a_run_asks_for_what_a_pod_would_ask_for(server: Cluster, release: str) 
     refused = person.creates(templated(imagePullSecrets=[*mine[:7], {"name": "theirs"}]))
     assert "imagePullSecrets names the Secret theirs" in refused
     assert "inline CSI volumes are not allowed here" in person.creates(templated(volumes=[volume("csi.example")]))
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_is_accepted(server: Cluster, release: str, example: Path) -> None:
+    tenant(server, release, "dora", PODS)
+    server.kubectl("create", "-n", release, "--as", "dora", "--dry-run=server", "-f", str(example))
 
 
 def test_a_change_is_judged_for_the_person_who_changes(server: Cluster, release: str) -> None:

@@ -1,0 +1,39 @@
+{{/* The operator's settings: every variable is a field of its Settings, which refuses others. */}}
+{{- define "cleanrl-operator.environment" -}}
+- name: POD_NAME
+  valueFrom:
+    fieldRef: {fieldPath: metadata.name}
+- name: POD_NAMESPACE
+  valueFrom:
+    fieldRef: {fieldPath: metadata.namespace}
+{{- $worker := .Values.worker }}
+{{- $settings := dict
+  "OPERATOR_CLASS" .Values.operatorClass
+  "NAMESPACES" (ternary "" .Release.Namespace (eq .Values.scope "cluster"))
+  "LEASE_NAME" (include "cleanrl-operator.fullname" .)
+  "HEALTH_PORT" .Values.healthPort
+  "LOG_LEVEL" .Values.logLevel
+  "GATEWAY_TARGET" (printf "%s.%s.svc:%v" (include "cleanrl-operator.gatewayService" .) .Release.Namespace .Values.gateway.port)
+  "GATEWAY_PORT" .Values.gateway.port
+  "WORKER_IMAGE" (printf "%s:%s" $worker.image.repository ($worker.image.tag | default .Chart.AppVersion))
+  "IMAGE_PULL_POLICY" $worker.image.pullPolicy
+  "DEFAULT_CLAIM_SIZE" $worker.defaultClaimSize
+  "USER_ID" $worker.userId
+  "GRACE_SECONDS" $worker.graceSeconds
+  "METRICS_PORT" $worker.metricsPort
+  "TENSORBOARD_PORT" $worker.tensorboardPort
+  "SERVICE_ACCOUNT" $worker.serviceAccountName
+}}
+{{- if $worker.images }}
+{{- $pairs := list }}
+{{- range $sets, $image := $worker.images }}
+{{- $pairs = append $pairs (printf "%s=%s" $sets $image) }}
+{{- end }}
+{{- $_ := set $settings "IMAGES" (join "," $pairs) }}
+{{- end }}
+{{- range $name, $value := $settings }}
+{{- if ne (toString $value) "" }}
+- {name: CLEANRL_OPERATOR_{{ $name }}, value: {{ $value | toString | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
