@@ -6,7 +6,7 @@ PYTHON ?= python3
 # Compiled modules halve the start of every process that imports torch, whatever the surroundings say.
 export PYTHONDONTWRITEBYTECODE =
 VENV := .venv/bin
-PYTEST := $(VENV)/python -m pytest
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/python -m pytest
 
 .DEFAULT_GOAL := help
 

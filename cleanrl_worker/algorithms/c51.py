@@ -15,7 +15,7 @@ import numpy as np
 
 from cleanrl_worker.algorithms.dqn import linear_schedule
 from cleanrl_worker.training.args import SaveArgs
-from cleanrl_worker.training.dense import Adam, Array, Net, polyak
+from cleanrl_worker.training.dense import Adam, Array, Net, mean, polyak
 from cleanrl_worker.training.envs import require_discrete_actions, require_vectors
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.replay import Batch, make_replay
@@ -79,7 +79,7 @@ class QNetwork(Net):
 
     def greedy(self, obs: Array) -> tuple[np.ndarray, Array]:
         """The actions with the highest expected return, and their distributions (batch, atoms)."""
-        weights = self.logits(obs)
+        weights = self.predict(obs)[0].reshape(-1, self.num_actions, len(self.atoms))
         weights -= weights.max(axis=-1, keepdims=True)
         np.exp(weights, out=weights)
         sums = np.matmul(weights, self._readout)  # the expected return and the probability, both not yet normalised
@@ -140,7 +140,7 @@ def update(q_network: QNetwork, target: QNetwork, optimizer: Adam, batch: Batch,
     grad[taken] = grad_taken
     q_network.backward((grad.reshape(len(grad), -1),))
     optimizer.step(q_network.grad)
-    return loss, float(np.matmul(pmfs, q_network.atoms).mean())
+    return loss, mean(np.matmul(pmfs, q_network.atoms))
 
 
 def train(args: Args, run: Run) -> None:
@@ -169,7 +169,7 @@ def train(args: Args, run: Run) -> None:
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, run.step)
         obs = envs.obs
         explore = rng.random() < epsilon
-        actions = rng.integers(0, num_actions, 1) if explore else q_network.greedy(obs)[0]
+        actions = np.array([rng.integers(num_actions)]) if explore else q_network.greedy(obs)[0]
         step = envs.step(actions)
         replay.add(obs[0], actions[0], step.rewards[0], step.next_obs[0], step.terminated[0])
 

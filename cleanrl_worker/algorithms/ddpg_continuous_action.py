@@ -14,7 +14,7 @@ import numpy as np
 
 from cleanrl_worker.training.args import SaveArgs
 from cleanrl_worker.training.continuous import ActorCritic, Bounds, CriticOptimizers, Critics, DeterministicActor
-from cleanrl_worker.training.dense import Adam, polyak
+from cleanrl_worker.training.dense import Adam, mean, polyak
 from cleanrl_worker.training.envs import require_continuous_actions, require_vectors
 from cleanrl_worker.training.replay import make_replay
 from cleanrl_worker.training.run import Run, launch
@@ -76,18 +76,18 @@ def train(args: Args, run: Run) -> None:
             actions = bounds.uniform(rng, 1)
         else:
             noise = rng.standard_normal((1, action_size), np.float32) * (args.exploration_noise * bounds.scale)
-            actions = bounds.clip(actor.act(obs) + noise)
+            actions = bounds.clip(actor.predict(obs) + noise)
         step = envs.step(actions)
         replay.add(obs[0], actions[0], step.rewards[0], step.next_obs[0], step.terminated[0])
 
         if run.step > args.learning_starts:
             batch = replay.sample(args.batch_size)
-            (next_value,) = target_critic.values(batch.next_obs, target_actor.act(batch.next_obs))
+            (next_value,) = target_critic.predict(batch.next_obs, target_actor.predict(batch.next_obs))
             target = batch.reward + args.gamma * (1.0 - batch.terminated) * next_value
 
             (value,) = critic.values(batch.obs, batch.action)
             error = value - target
-            mean_value = float(value.mean())
+            mean_value = mean(value)
             qf_loss = float(np.dot(error, error)) / args.batch_size
             run.guard(qf1_loss=qf_loss)
             critic.backward([(2.0 / args.batch_size) * error])
@@ -95,7 +95,7 @@ def train(args: Args, run: Run) -> None:
 
             if run.step % args.policy_frequency == 0:
                 (own_value,) = critic.values(batch.obs, actor.act(batch.obs))
-                latest["actor"] = -float(own_value.mean())
+                latest["actor"] = -mean(own_value)
                 run.guard(actor_loss=latest["actor"])
                 actor.backward(critic.action_gradient([uphill]))
                 actor_optimizer.step(actor.net.grad)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cleanrl_worker.training.args import SaveArgs
-from cleanrl_worker.training.dense import Adam, Net, polyak
+from cleanrl_worker.training.dense import Adam, Net, mean, polyak
 from cleanrl_worker.training.envs import require_discrete_actions, require_vectors
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.replay import Batch, make_replay
@@ -64,14 +64,14 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
 def td_update(q_network: Net, target_network: Net, optimizer: Adam, batch: Batch, gamma: float) -> tuple[float, float]:
     """One gradient step on the mean squared temporal difference. Returns the loss and the mean of Q(s, a)."""
     size = len(batch.action)
-    next_value = target_network.forward(batch.next_obs)[0].max(axis=1)
+    next_value = target_network.predict(batch.next_obs)[0].max(axis=1)
     target = batch.reward + gamma * (1.0 - batch.terminated) * next_value
 
     q = q_network.forward(batch.obs)[0]
     taken = np.arange(size), batch.action
     value = q[taken]
     error = value - target
-    loss, mean_value = float(np.dot(error, error)) / size, float(value.mean())
+    loss, mean_value = float(np.dot(error, error)) / size, mean(value)
 
     grad = np.zeros_like(q)
     grad[taken] = (2.0 / size) * error
@@ -102,7 +102,7 @@ def train(args: Args, run: Run) -> None:
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, run.step)
         obs = envs.obs
         explore = rng.random() < epsilon
-        actions = rng.integers(0, num_actions, 1) if explore else q_network.forward(obs)[0].argmax(axis=1)
+        actions = np.array([rng.integers(num_actions)]) if explore else q_network.predict(obs)[0].argmax(axis=1)
         step = envs.step(actions)
         replay.add(obs[0], actions[0], step.rewards[0], step.next_obs[0], step.terminated[0])
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from cleanrl_worker.algorithms.dqn import linear_schedule
 from cleanrl_worker.training.args import SaveArgs
-from cleanrl_worker.training.dense import Array, Net, RAdam, clip_grad_norm
+from cleanrl_worker.training.dense import Array, Net, RAdam, clip_grad_norm, mean
 from cleanrl_worker.training.envs import require_discrete_actions, require_vectors
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.run import Run, launch
@@ -124,7 +124,7 @@ def update(
             q_network.backward((grad,))
             clip_grad_norm(q_network.grad, args.max_grad_norm)
             optimizer.step(q_network.grad, lr)
-            loss, mean_q = float(np.dot(error, error)) / args.minibatch_size, float(value.mean())
+            loss, mean_q = float(np.dot(error, error)) / args.minibatch_size, mean(value)
     return loss, mean_q
 
 
@@ -167,22 +167,21 @@ def train(args: Args, run: Run) -> None:
         iteration, t = divmod(run.step // args.num_envs, args.num_steps)
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, run.step)
         obs = envs.obs
-        q = q_network.forward(obs)[0]
+        q = q_network.predict(obs)[0]
         actions = q.argmax(axis=1)
         rollout.values[t] = q[rows, actions]
-        explore = rng.random(args.num_envs) < epsilon
-        if explore.any():
-            actions = np.where(explore, rng.integers(0, num_actions, args.num_envs), actions)
+        explore, anything = rng.random((2, args.num_envs))
+        actions = np.where(explore < epsilon, (anything * num_actions).astype(np.int64), actions)
         step = envs.step(actions)
         rollout.obs[t], rollout.actions[t], rollout.rewards[t] = obs, actions, step.rewards
         rollout.ends[t] = rollout.after_end[t] = 0.0
         if step.episodes:
             rollout.ends[t] = step.dones
-            rollout.after_end[t] = q_network.forward(step.next_obs)[0].max(axis=1) * step.truncated
+            rollout.after_end[t] = q_network.predict(step.next_obs)[0].max(axis=1) * step.truncated
 
         if t == args.num_steps - 1:
             lr = args.learning_rate * (1.0 - iteration / args.num_iterations if args.anneal_lr else 1.0)
-            last_value = q_network.forward(step.obs)[0].max(axis=1)
+            last_value = q_network.predict(step.obs)[0].max(axis=1)
             returns = q_lambda_returns(rollout, last_value, args.gamma, args.q_lambda)
             loss, mean_q = update(q_network, optimizer, rollout, returns, lr, args, rng)
             run.guard(td_loss=loss)

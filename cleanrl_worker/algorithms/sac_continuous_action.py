@@ -18,7 +18,7 @@ import numpy as np
 
 from cleanrl_worker.training.args import SaveArgs
 from cleanrl_worker.training.continuous import HIDDEN, ActorCritic, Bounds, CriticOptimizers, Critics
-from cleanrl_worker.training.dense import Adam, Array, Net
+from cleanrl_worker.training.dense import Adam, Array, Net, mean
 from cleanrl_worker.training.envs import require_continuous_actions, require_vectors
 from cleanrl_worker.training.replay import make_replay
 from cleanrl_worker.training.run import Run, launch
@@ -73,7 +73,12 @@ class Actor:
 
     def sample(self, obs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Actions drawn from the policy and the logarithms of their densities. Keeps what `backward` needs."""
-        head = self.net.forward(obs)[0]
+        self._head = self.net.forward(obs)[0]
+        return self.sample_again(rng)
+
+    def sample_again(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        """The same for the observations of the latest `sample`, as long as the weights are the same."""
+        head = self._head
         mean, self._log_std_tanh = head[:, : self.size], np.tanh(head[:, self.size :])
         log_std = LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (self._log_std_tanh + 1.0)
         noise = rng.standard_normal(mean.shape, np.float32)
@@ -150,11 +155,11 @@ def train(args: Args, run: Run) -> None:
             alpha = math.exp(log_alpha[0]) if args.autotune else args.alpha
             batch = replay.sample(size)
             next_actions, next_log_prob = actor.sample(batch.next_obs, rng)
-            next_value = np.minimum(*target_critics.values(batch.next_obs, next_actions)) - alpha * next_log_prob
+            next_value = np.minimum(*target_critics.predict(batch.next_obs, next_actions)) - alpha * next_log_prob
             target = batch.reward + args.gamma * (1.0 - batch.terminated) * next_value
 
             values = critics.values(batch.obs, batch.action)
-            mean_values = [float(value.mean()) for value in values]
+            mean_values = [mean(value) for value in values]
             errors = [value - target for value in values]
             qf1_loss, qf2_loss = (float(np.dot(error, error)) / size for error in errors)
             run.guard(qf1_loss=qf1_loss, qf2_loss=qf2_loss)
@@ -162,10 +167,12 @@ def train(args: Args, run: Run) -> None:
             q_optimizer.step()
 
             if iteration % args.policy_frequency == 0:
-                for _ in range(args.policy_frequency):  # makes up for the delay
-                    sampled, log_prob = actor.sample(batch.obs, rng)
+                for again in range(args.policy_frequency):  # makes up for the delay
+                    # after the sample for alpha below, all that a second one needs is new noise
+                    renew = args.autotune and again
+                    sampled, log_prob = actor.sample_again(rng) if renew else actor.sample(batch.obs, rng)
                     first, second = critics.values(batch.obs, sampled)
-                    latest["actor"] = float((alpha * log_prob - np.minimum(first, second)).mean())
+                    latest["actor"] = mean(alpha * log_prob - np.minimum(first, second))
                     run.guard(actor_loss=latest["actor"])
                     # the smaller of the two values passes the gradient; where they are equal, each passes half
                     share = np.where(first == second, 0.5, first < second).astype(np.float32) * np.float32(-1.0 / size)
@@ -175,7 +182,7 @@ def train(args: Args, run: Run) -> None:
 
                     if args.autotune:
                         _, log_prob = actor.sample(batch.obs, rng)
-                        surplus = float(log_prob.mean()) + target_entropy
+                        surplus = mean(log_prob) + target_entropy
                         latest["alpha"] = -alpha * surplus
                         alpha_optimizer.step(np.full(1, -alpha * surplus, np.float32))  # d exp(x) / dx is exp(x)
                         alpha = math.exp(log_alpha[0])

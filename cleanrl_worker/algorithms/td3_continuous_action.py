@@ -14,7 +14,7 @@ import numpy as np
 
 from cleanrl_worker.training.args import SaveArgs
 from cleanrl_worker.training.continuous import ActorCritic, Bounds, CriticOptimizers, Critics, DeterministicActor
-from cleanrl_worker.training.dense import Adam, polyak
+from cleanrl_worker.training.dense import Adam, mean, polyak
 from cleanrl_worker.training.envs import require_continuous_actions, require_vectors
 from cleanrl_worker.training.replay import make_replay
 from cleanrl_worker.training.run import Run, launch
@@ -82,7 +82,7 @@ def train(args: Args, run: Run) -> None:
             actions = bounds.uniform(rng, args.num_envs)
         else:
             noise = rng.standard_normal((args.num_envs, action_size), np.float32)
-            actions = bounds.clip(actor.act(obs) + noise * (args.exploration_noise * bounds.scale))
+            actions = bounds.clip(actor.predict(obs) + noise * (args.exploration_noise * bounds.scale))
         step = envs.step(actions)
         for i in range(args.num_envs):
             replay.add(obs[i], actions[i], step.rewards[i], step.next_obs[i], step.terminated[i])
@@ -92,12 +92,12 @@ def train(args: Args, run: Run) -> None:
             batch = replay.sample(args.batch_size)
             noise = rng.standard_normal((args.batch_size, action_size), np.float32) * args.policy_noise
             np.clip(noise, -args.noise_clip, args.noise_clip, out=noise)
-            next_actions = bounds.clip(target_actor.act(batch.next_obs) + noise * bounds.scale)
-            next_value = np.minimum(*target_critics.values(batch.next_obs, next_actions))
+            next_actions = bounds.clip(target_actor.predict(batch.next_obs) + noise * bounds.scale)
+            next_value = np.minimum(*target_critics.predict(batch.next_obs, next_actions))
             target = batch.reward + args.gamma * (1.0 - batch.terminated) * next_value
 
             values = critics.values(batch.obs, batch.action)
-            mean_values = [float(value.mean()) for value in values]
+            mean_values = [mean(value) for value in values]
             errors = [value - target for value in values]
             qf1_loss, qf2_loss = (float(np.dot(error, error)) / args.batch_size for error in errors)
             run.guard(qf1_loss=qf1_loss, qf2_loss=qf2_loss)
@@ -106,7 +106,7 @@ def train(args: Args, run: Run) -> None:
 
             if iteration % args.policy_frequency == 0:
                 (own_value,) = critics.values(batch.obs, actor.act(batch.obs), first=True)
-                latest["actor"] = -float(own_value.mean())
+                latest["actor"] = -mean(own_value)
                 run.guard(actor_loss=latest["actor"])
                 actor.backward(critics.action_gradient([uphill]))
                 actor_optimizer.step(actor.net.grad)

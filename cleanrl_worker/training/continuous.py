@@ -30,7 +30,8 @@ class Bounds:
 
     def clip(self, actions: Array) -> Array:
         """Actions moved to the nearest point of the box, in place."""
-        return np.clip(actions, self.low, self.high, out=actions)
+        np.maximum(actions, self.low, out=actions)
+        return np.minimum(actions, self.high, out=actions)
 
     def state_dict(self) -> dict[str, Array]:
         return {"action_scale": self.scale, "action_bias": self.bias}
@@ -48,6 +49,10 @@ class DeterministicActor:
         """A new array of actions, one per row. Keeps what `backward` needs."""
         self._squashed = np.tanh(self.net.forward(obs)[0])
         return self._squashed * self.bounds.scale + self.bounds.bias
+
+    def predict(self, obs: Array) -> Array:
+        """The same actions where no `backward` follows."""
+        return np.tanh(self.net.predict(obs)[0]) * self.bounds.scale + self.bounds.bias
 
     def backward(self, grad: Array) -> None:
         """From d loss / d actions of the latest `act` to the network's gradient."""
@@ -77,6 +82,11 @@ class Critics:
         """Q(s, a) of each critic, or of the first alone: (batch,). Buffers, which the next call overwrites."""
         joined = self._joined(obs, actions)
         return [net.forward(joined)[0][:, 0] for net in (self.nets[:1] if first else self.nets)]
+
+    def predict(self, obs: Array, actions: Array) -> list[Array]:
+        """The same values of each critic where no gradient follows."""
+        joined = self._joined(obs, actions)
+        return [net.predict(joined)[0][:, 0] for net in self.nets]
 
     def backward(self, grads: Sequence[Array]) -> None:
         """From d loss / d values of the latest `values` to each network's gradient."""

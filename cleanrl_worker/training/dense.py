@@ -15,11 +15,16 @@ loss at the network's outputs; everything below that is in this module:
     optimizer.step(net.grad, lr)
 
 A `Net` is one or more *parallel* networks with the same hidden layers and inputs and no shared weights (actor and
-critic): their first layers are one matrix product, the others one batched product. That saves calls, which is what small
-layers spend their time on; layers of 256 are better off as networks of their own, whose activations stay in the cache.
+critic): each layer of all of them is one batched product. That saves calls, which is what small layers spend their time
+on; layers of 256 are better off as networks of their own, whose activations stay in the cache.
 
-Rules that keep it fast: inputs and output gradients are C-contiguous float32; outputs are buffers that the next
-`forward` with the same batch size overwrites; `backward` belongs to the latest `forward`, its input still unchanged.
+How it is laid out, so that nearly all of the time goes into matrix products: a layer's bias is the last column of its
+weight matrix, and what it reads ends in a row of ones, so one product adds the bias and one gives its gradient. For
+that, hidden layers are kept as (width + 1, batch): the values are one contiguous block in front of the ones. Gradients
+at the hidden layers, and what `predict` computes, live in memory that all networks share: it stays in the cache.
+
+Rules: inputs and output gradients are C-contiguous float32; outputs are buffers that the next `forward` or `predict` with
+the same batch size overwrites; `backward` belongs to the latest `forward`.
 
 `state_dict` and `load_state_dict` speak torch's layout (weight [out, in], bias), to exchange files with torch modules.
 """
@@ -28,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +45,19 @@ Activation = Literal["tanh", "relu"]
 LAYER_NORM_EPS = np.array(1e-5, np.float32)
 ONE = np.array(1.0, np.float32)
 """Arrays, because NumPy takes longer over Python's numbers than over a small layer."""
+
+RELU_ROW = 16384
+"""The numbers that one inner loop of ReLU handles at most: what they are compared with stays in the cache."""
+
+_shared: dict[tuple[object, ...], Array] = {}
+"""Memory for what no call leaves behind, by purpose and shape."""
+
+
+def _share(purpose: str, shape: tuple[int, ...]) -> Array:
+    array = _shared.get((purpose, *shape))
+    if array is None:
+        array = _shared[(purpose, *shape)] = np.empty(shape, np.float32)
+    return array
 
 
 def sequential(prefix: str, hidden: int = 2, *, layer_norm: bool = False) -> tuple[str, ...]:
@@ -55,27 +73,55 @@ def _norm_name(linear: str) -> str:
 
 @dataclass
 class _Buffers:
-    """What one batch size needs."""
+    """What one batch size needs. For parallel networks, hidden layers have a leading axis for the network."""
 
+    x: Array
+    """The inputs and a column of ones: (batch, inputs + 1)."""
+    layers: list[Array]
+    """The hidden layers with a row of ones at the end: (width + 1, batch)."""
     h: list[Array]
-    """The hidden layers, with all networks side by side: (batch, nets * width)."""
+    """The same without the ones: (width, batch)."""
     g: list[Array]
     """The gradients there."""
-    nets: list[Array]
-    """The same memory as `h`, network by network: (nets, batch, width)."""
-    grad_nets: list[Array]
+    relu: list[_Relu]
     tops: list[Array]
-    """Each network's last hidden layer: (batch, width)."""
+    """Each network's last hidden layer, ones included, transposed: (batch, width + 1)."""
     grad_tops: list[Array]
     out: list[Array]
-    mask: list[npt.NDArray[np.bool_]]
-    zeros: list[Array]
-    """A row of zeros per layer to compare it with: four times quicker than comparing it with a number."""
     ones: Array
     grad_x: Array
-    x: Array
-    xhat: list[Array] = field(default_factory=list)
-    std: list[Array] = field(default_factory=list)
+    xhat: list[Array]
+    std: list[Array]
+
+    def __post_init__(self) -> None:
+        self.values = self.x[:, :-1]
+        self.x_t = self.x.T
+        self.layers_t = [layer.swapaxes(-1, -2) for layer in self.layers]
+
+
+class _Relu:
+    """max(h, 0) in place, and its gradient, on long rows: NumPy is quick where its inner loop is long."""
+
+    def __init__(self, h: Array, g: Array) -> None:
+        width, batch = h.shape[-2:]
+        rows = max(r for r in range(1, width + 1) if width % r == 0 and (r == 1 or r * batch <= RELU_ROW))
+        shape = (*h.shape[:-2], -1, rows * batch)
+        self._h = h.reshape(shape)
+        self._bits, self._grad_bits = self._h.view(np.uint32), g.reshape(shape).view(np.uint32)
+        # arrays to compare with, because NumPy has no quick loop for comparing with a number
+        self._zero, self._one = np.zeros(rows * batch, np.float32), np.ones(rows * batch, np.uint32)
+
+    def forward(self) -> None:
+        np.maximum(self._h, self._zero, out=self._h)
+
+    def backward(self) -> None:
+        """Zero the gradient where h is zero; h is used up.
+
+        As whole numbers: h's bits become 0 or 1, and the gradient's bits times that are the gradient or 0. The same with a
+        comparison and a product of floats and booleans takes twice as long.
+        """
+        np.minimum(self._bits, self._one, out=self._bits)
+        np.multiply(self._grad_bits, self._bits, out=self._grad_bits)
 
 
 class Net:
@@ -116,11 +162,11 @@ class Net:
         k, widths = self.count, (inputs, *self.hidden)
         shapes: list[tuple[int, ...]] = []
         for i, width in enumerate(self.hidden):
-            shapes += [(k, width, widths[i]), (k, width)]
+            shapes += [(k, width, widths[i] + 1)]
             if layer_norm:
                 shapes += [(k, width), (k, width)]
         for head in self.heads:
-            shapes += [(head, self.hidden[-1]), (head,)]
+            shapes += [(head, self.hidden[-1] + 1)]
         shapes += list((extra or {}).values())
         size = sum(math.prod(s) for s in shapes)
         self.flat: Array = np.zeros(size, np.float32)
@@ -131,6 +177,7 @@ class Net:
         self._d = self._bind(self.grad, shapes, self.grad_views, tuple(extra or ()))
         self._product: Any = np.dot if self.count == 1 else np.matmul
         self._buffers: dict[int, _Buffers] = {}
+        self._passing: dict[int, _Buffers] = {}
         self._last: _Buffers | None = None
 
     def _bind(
@@ -142,41 +189,45 @@ class Net:
             stop = start + math.prod(shape)
             arrays.append(flat[start:stop].reshape(shape))
             start = stop
-        per_layer, depth = (4 if self.layer_norm else 2), len(self.hidden)
+        per_layer, depth = (3 if self.layer_norm else 1), len(self.hidden)
         layers = [arrays[i * per_layer : (i + 1) * per_layer] for i in range(depth)]
-        tail = arrays[depth * per_layer :]
-        heads = [(tail[2 * n], tail[2 * n + 1]) for n in range(self.count)]
+        heads, others = arrays[depth * per_layer :][: self.count], arrays[depth * per_layer + self.count :]
         for n, names in enumerate(self.names):
-            for i, layer in enumerate(layers):
-                views[f"{names[i]}.weight"], views[f"{names[i]}.bias"] = layer[0][n], layer[1][n]
+            for name, layer in zip(names, layers, strict=False):
+                views[f"{name}.weight"], views[f"{name}.bias"] = layer[0][n][:, :-1], layer[0][n][:, -1]
                 if self.layer_norm:
-                    norm = _norm_name(names[i])
-                    views[f"{norm}.weight"], views[f"{norm}.bias"] = layer[2][n], layer[3][n]
-            views[f"{names[-1]}.weight"], views[f"{names[-1]}.bias"] = heads[n]
-        views.update(zip(extra, tail[2 * self.count :], strict=True))
+                    norm = _norm_name(name)
+                    views[f"{norm}.weight"], views[f"{norm}.bias"] = layer[1][n], layer[2][n]
+            views[f"{names[-1]}.weight"], views[f"{names[-1]}.bias"] = heads[n][:, :-1], heads[n][:, -1]
+        views.update(zip(extra, others, strict=True))
         return _Parts(layers, heads)
 
     # ---------------------------------------------------------------- forward and backward
 
     def forward(self, x: Array) -> list[Array]:
         """The outputs of each network for a batch of inputs (batch, inputs). Keeps what `backward` needs."""
-        buf = self._buffers.get(len(x)) or self._allocate(len(x))
-        self._last, buf.x = buf, x
-        p, product = self._p, self._product
-        np.dot(x, p.first.T, out=buf.h[0])
+        buf = self._buffers.get(len(x)) or self._allocate(len(x), keep=True)
+        self._last = buf
+        return self._compute(buf, x)
+
+    def predict(self, x: Array) -> list[Array]:
+        """The same for outputs that no `backward` follows, in shared memory. An earlier `forward` stays the latest."""
+        return self._compute(self._passing.get(len(x)) or self._allocate(len(x), keep=False), x)
+
+    def _compute(self, buf: _Buffers, x: Array) -> list[Array]:
+        np.copyto(buf.values, x)
+        p, product, below = self._p, self._product, buf.x_t
         for i, h in enumerate(buf.h):
-            if i:
-                product(buf.nets[i - 1], p.weights_t[i], out=buf.nets[i])
-            np.add(h, p.biases[i], out=h)
+            product(p.matrices[i], below, out=h)
             if self.layer_norm:
                 self._normalise(buf, i)
             if self.activation == "tanh":
                 np.tanh(h, out=h)
             else:
-                np.maximum(h, buf.zeros[i], out=h)
-        for n, (weight, bias) in enumerate(p.heads):
-            out = product(buf.tops[n], weight.T, out=buf.out[n])
-            np.add(out, bias, out=out)
+                buf.relu[i].forward()
+            below = buf.layers[i]
+        for top, head_t, out in zip(buf.tops, p.heads_t, buf.out, strict=True):
+            np.dot(top, head_t, out=out)
         return buf.out
 
     def backward(self, grads: Sequence[Array]) -> None:
@@ -192,7 +243,7 @@ class Net:
         Leaves `grad` alone: this is for a network that only passes a gradient through, as a critic does for its actor.
         """
         buf = self._propagate(grads, params=False)
-        return np.dot(buf.g[0], self._p.first, out=buf.grad_x)
+        return np.dot(buf.g[0].reshape(-1, len(buf.x)).T, self._p.first, out=buf.grad_x)
 
     def _propagate(self, grads: Sequence[Array], *, params: bool) -> _Buffers:
         buf = self._last
@@ -200,14 +251,13 @@ class Net:
             raise RuntimeError("backward needs a forward before it")
         self._last = None  # what forward kept is used up below
         p, d, product = self._p, self._d, self._product
-        for n, (weight, _) in enumerate(p.heads):
-            if len(weight) == 1:  # an outer product, which BLAS is slow at
-                np.multiply(grads[n], weight, out=buf.grad_tops[n])
+        for n, weight_t in enumerate(p.head_weights_t):
+            if weight_t.shape[1] == 1:  # an outer product, which BLAS is slow at
+                np.multiply(weight_t, grads[n].T, out=buf.grad_tops[n])
             else:
-                product(grads[n], weight, out=buf.grad_tops[n])
+                np.dot(weight_t, grads[n].T, out=buf.grad_tops[n])
             if params:
-                product(grads[n].T, buf.tops[n], out=d.heads[n][0])
-                np.dot(buf.ones, grads[n], out=d.heads[n][1])
+                np.dot(grads[n].T, buf.tops[n], out=d.heads[n])
         for i in range(len(self.hidden) - 1, -1, -1):
             g, h = buf.g[i], buf.h[i]
             if self.activation == "tanh":
@@ -215,28 +265,23 @@ class Net:
                 np.subtract(ONE, h, out=h)
                 np.multiply(g, h, out=g)
             else:
-                np.greater(h, buf.zeros[i], out=buf.mask[i])
-                np.multiply(g, buf.mask[i], out=g)
+                buf.relu[i].backward()
             if self.layer_norm:
                 self._normalise_backward(buf, i, params=params)
             if params:
-                np.dot(buf.ones, g, out=d.biases[i])
-                if i:
-                    product(buf.grad_nets[i].swapaxes(-1, -2), buf.nets[i - 1], out=d.weights[i])
-                else:
-                    np.dot(g.T, buf.x, out=d.first)
+                product(g, buf.layers_t[i - 1] if i else buf.x, out=d.matrices[i])
             if i:
-                product(buf.grad_nets[i], p.weights[i], out=buf.grad_nets[i - 1])
+                np.matmul(p.weights_t[i], g, out=buf.g[i - 1])  # np.dot would copy a matrix without its last column
         return buf
 
     def _normalise(self, buf: _Buffers, i: int) -> None:
         """LayerNorm of hidden layer i in place. Keeps the normalised values and their deviation for the way back."""
         z, xhat, std, average = buf.h[i], buf.xhat[i], buf.std[i], self._p.averages[i]
-        _, _, gain, shift = self._p.layers[i]
-        np.dot(z, average, out=std)
+        gain, shift = self._p.norms[i]
+        np.dot(average, z, out=std)
         np.subtract(z, std, out=xhat)
         np.multiply(xhat, xhat, out=z)
-        np.dot(z, average, out=std)
+        np.dot(average, z, out=std)
         np.add(std, LAYER_NORM_EPS, out=std)
         np.sqrt(std, out=std)
         np.divide(xhat, std, out=xhat)
@@ -245,49 +290,50 @@ class Net:
 
     def _normalise_backward(self, buf: _Buffers, i: int, *, params: bool) -> None:
         g, xhat, scratch, average = buf.g[i], buf.xhat[i], buf.h[i], self._p.averages[i]
-        _, _, gain, _ = self._p.layers[i]
+        gain, _ = self._p.norms[i]
         if params:
-            _, _, grad_gain, grad_shift = self._d.layers[i]
+            grad_gain, grad_shift = self._d.norms[i]
             np.multiply(g, xhat, out=scratch)
-            np.dot(buf.ones, scratch, out=grad_gain[0])
-            np.dot(buf.ones, g, out=grad_shift[0])
+            np.dot(scratch, buf.ones, out=grad_gain)
+            np.dot(g, buf.ones, out=grad_shift)
         np.multiply(g, gain, out=g)
         np.multiply(g, xhat, out=scratch)
-        along, mean = np.dot(scratch, average), np.dot(g, average)
+        along, mean = np.dot(average, scratch), np.dot(average, g)
         np.multiply(xhat, along, out=scratch)
         np.subtract(g, scratch, out=g)
         np.subtract(g, mean, out=g)
         np.divide(g, buf.std[i], out=g)
 
-    def _allocate(self, batch: int) -> _Buffers:
-        k, widths = self.count, [self.count * w for w in self.hidden]
-        h, g = ([np.empty((batch, w), np.float32) for w in widths] for _ in range(2))
+    def _allocate(self, batch: int, *, keep: bool) -> _Buffers:
+        one = self.count == 1
+        lead = () if one else (self.count,)
 
-        def apart(side_by_side: Array) -> Array:
-            """(batch, nets * width) seen as (nets, batch, width), without a copy; as it is when there is one network."""
-            return side_by_side if k == 1 else side_by_side.reshape(batch, k, -1).transpose(1, 0, 2)
+        def layer(i: int, width: int) -> Array:
+            shape = (*lead, width + 1, batch)
+            array: Array = np.empty(shape, np.float32) if keep else _share(f"layer {i}", shape)
+            array[..., -1, :] = 1.0
+            return array
 
-        def columns(top: Array) -> list[Array]:
-            return [top[:, n * self.hidden[-1] : (n + 1) * self.hidden[-1]] for n in range(k)]
-
+        layers = [layer(i, width) for i, width in enumerate(self.hidden)]
+        h = [array[..., :-1, :] for array in layers]
+        g = [_share(f"gradient {i}", array.shape) for i, array in enumerate(h)]
+        x = np.ones((batch, self.inputs + 1), np.float32)
+        norms = [array.shape for array in h] if self.layer_norm else []
         buf = _Buffers(
+            x=x,
+            layers=layers,
             h=h,
             g=g,
-            nets=[apart(a) for a in h],
-            grad_nets=[apart(a) for a in g],
-            tops=columns(h[-1]),
-            grad_tops=columns(g[-1]),
+            relu=[_Relu(values, grad) for values, grad in zip(h, g, strict=True)],
+            tops=[layers[-1].T] if one else [top.T for top in layers[-1]],
+            grad_tops=[g[-1]] if one else list(g[-1]),
             out=[np.empty((batch, head), np.float32) for head in self.heads],
-            mask=[np.empty((batch, w), np.bool_) for w in widths],
-            zeros=[np.zeros(w, np.float32) for w in widths],
-            ones=np.ones(batch, np.float32),
+            ones=np.ones((batch, 1), np.float32),
             grad_x=np.empty((batch, self.inputs), np.float32),
-            x=np.empty((0, self.inputs), np.float32),
+            xhat=[np.empty(shape, np.float32) for shape in norms],
+            std=[np.empty((1, batch), np.float32) for _ in norms],
         )
-        if self.layer_norm:
-            buf.xhat = [np.empty((batch, w), np.float32) for w in widths]
-            buf.std = [np.empty((batch, 1), np.float32) for _ in widths]
-        self._buffers[batch] = buf
+        (self._buffers if keep else self._passing)[batch] = buf
         return buf
 
     # ---------------------------------------------------------------- initial weights
@@ -331,19 +377,21 @@ class Net:
 
 @dataclass
 class _Parts:
-    """Each layer's [weight (nets, out, in), bias (nets, out), (gain, shift)], then a (weight, bias) per head."""
+    """Each layer's [matrix (nets, out, in + 1), (gain, shift)], then a matrix (out, in + 1) per head."""
 
     layers: list[list[Array]]
-    heads: list[tuple[Array, Array]]
+    heads: list[Array]
 
     def __post_init__(self) -> None:
         one = len(self.heads) == 1
-        self.weights = [layer[0][0] if one else layer[0] for layer in self.layers]
-        self.weights_t = [weight.swapaxes(-1, -2) for weight in self.weights]
-        self.biases = [layer[1].reshape(-1) for layer in self.layers]
-        self.first = self.layers[0][0].reshape(-1, self.layers[0][0].shape[-1])
+        self.matrices = [layer[0][0] if one else layer[0] for layer in self.layers]
+        self.weights_t = [matrix[..., :-1].swapaxes(-1, -2) for matrix in self.matrices]
+        self.heads_t = [head.T for head in self.heads]
+        self.head_weights_t = [head[:, :-1].T for head in self.heads]
+        self.first = self.layers[0][0].reshape(-1, self.layers[0][0].shape[-1])[:, :-1]
         """The first layers of all networks as one matrix: they read the same inputs."""
-        self.averages = [np.full((len(bias), 1), 1.0 / len(bias), np.float32) for bias in self.biases]
+        self.norms = [(layer[1].T, layer[2].T) for layer in self.layers if len(layer) > 1]
+        self.averages = [np.full((1, matrix.shape[-2]), 1.0 / matrix.shape[-2], np.float32) for matrix in self.matrices]
         """A product with one of these is the mean over a layer, quicker than np.mean."""
 
 
@@ -453,8 +501,14 @@ def polyak(target: Array, source: Array, tau: float) -> None:
     if tau == 1.0:
         target[:] = source
         return
-    np.multiply(target, 1.0 - tau, out=target)
-    target += tau * source
+    way = np.subtract(source, target, out=_share("polyak", target.shape))
+    np.multiply(way, tau, out=way)
+    np.add(target, way, out=target)
+
+
+def mean(values: Array) -> float:
+    """The mean of a vector, without the ceremony of np.mean, which costs more than a small layer."""
+    return float(np.add.reduce(values)) / len(values)
 
 
 def log_softmax(logits: Array) -> Array:

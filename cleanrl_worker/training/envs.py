@@ -228,12 +228,14 @@ class Envs:
         n, encode, lengths, returns = self.num_envs, self._encode, self._lengths, self._returns
         if self._low_high is not None:
             actions = np.minimum(np.maximum(actions, self._low_high[0]), self._low_high[1])
+        # gymnasium checks an action against its Discrete space, and is five times quicker with Python's numbers
+        each = actions.tolist() if self.discrete else actions
         obs = np.empty((n, *self.obs_shape), self.obs_dtype)
         rewards = np.empty(n, np.float32)
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
         episodes: list[Episode] = []
         first: dict[int, Any] = {}
-        for i, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+        for i, (env, action) in enumerate(zip(self.envs, each, strict=True)):
             raw, reward, ended, cut, _ = env.step(action)
             obs[i] = raw if encode is None else encode(raw)
             rewards[i] = reward

@@ -108,11 +108,11 @@ class Replay:
             self._batches[size] = batch
         rows = self.rng.integers(0, len(self), size)
         # indices are in range, and with mode="raise" NumPy would fill a second buffer first
-        np.take(self._obs, rows, axis=0, out=batch.obs, mode="clip")
-        np.take(self._action, rows, axis=0, out=batch.action, mode="clip")
-        np.take(self._reward, rows, axis=0, out=batch.reward, mode="clip")
-        np.take(self._next_obs, rows, axis=0, out=batch.next_obs, mode="clip")
-        np.take(self._terminated, rows, axis=0, out=batch.terminated, mode="clip")
+        self._obs.take(rows, 0, batch.obs, "clip")
+        self._action.take(rows, 0, batch.action, "clip")
+        self._reward.take(rows, 0, batch.reward, "clip")
+        self._next_obs.take(rows, 0, batch.next_obs, "clip")
+        self._terminated.take(rows, 0, batch.terminated, "clip")
         return batch
 
     # ---------------------------------------------------------------- saving

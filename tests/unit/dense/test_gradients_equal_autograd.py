@@ -123,3 +123,44 @@ def test_batch_sizes_do_not_disturb_each_other() -> None:
     net.forward(x[:4])
     for a, b in zip(whole, kept, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_prediction_equals_a_forward_and_leaves_its_backward_alone() -> None:
+    """`predict` works in memory shared by all networks: neither another one's forward nor its own may suffer."""
+    rng = np.random.default_rng(7)
+    net, other = (Net(3, (16, 16), heads=(2,), activation="relu") for _ in range(2))
+    net.init_uniform(rng)
+    other.init_uniform(rng)
+    x, y = (rng.standard_normal((32, 3), dtype=np.float32) for _ in range(2))
+    grad = rng.standard_normal((32, 2), dtype=np.float32)
+    wanted = net.forward(x)[0].copy()
+    net.backward((grad,))
+    gradient = net.grad.copy()
+
+    net.forward(x)
+    other.forward(y)
+    np.testing.assert_array_equal(net.predict(x)[0], wanted)
+    net.predict(y)
+    other.predict(y)
+    other.backward((grad,))
+    net.backward((grad,))
+    np.testing.assert_array_equal(net.grad, gradient)
+
+
+def test_a_network_that_only_predicted_has_no_backward() -> None:
+    net = Net(3, (8,), heads=(1,), activation="relu")
+    net.predict(np.zeros((4, 3), np.float32))
+    with pytest.raises(RuntimeError, match="needs a forward"):
+        net.backward((np.zeros((4, 1), np.float32),))
+
+
+def test_relu_hides_no_nan_in_either_direction() -> None:
+    """The gradient's bits are multiplied by whole numbers: a NaN, whatever its sign bit, must come out as one."""
+    net = Net(2, (8,), heads=(1,), activation="relu")
+    net.init_uniform(np.random.default_rng(0))
+    for nan in (np.float32(np.nan), -np.float32(np.nan)):
+        x = np.ones((4, 2), np.float32)
+        x[1] = nan
+        assert np.isnan(net.forward(x)[0][1, 0])
+        net.backward((np.full((4, 1), nan, np.float32),))
+        assert np.isnan(net.grad_views["network.0.weight"]).all()

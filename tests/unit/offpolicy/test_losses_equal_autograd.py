@@ -231,3 +231,15 @@ def test_epsilon_falls_in_a_straight_line_and_stays() -> None:
     assert [dqn.linear_schedule(1.0, 0.05, 100, s) for s in (0, 50, 100, 500)] == pytest.approx(
         [1.0, 0.525, 0.05, 0.05]
     )
+
+
+def test_sac_samples_again_as_if_it_had_looked_again() -> None:
+    rng = np.random.default_rng(4)
+    actor = Actor(4, Bounds(BOX))
+    actor.net.init_uniform(rng)
+    obs = rng.standard_normal((16, 4), dtype=np.float32)
+    noise = [FixedNoise(rng.standard_normal((16, 2), dtype=np.float32)) for _ in range(2)]
+    wanted = actor.sample(obs, noise[1])  # type: ignore[arg-type] # only one method is used
+    actor.sample(obs, noise[0])  # type: ignore[arg-type]
+    for ours, theirs in zip(actor.sample_again(noise[1]), wanted, strict=True):  # type: ignore[arg-type]
+        np.testing.assert_array_equal(ours, theirs)
