@@ -110,7 +110,7 @@ def evaluate(
             if publisher is not None:
                 publisher.step(num_envs, step.rewards)
                 if publisher.frame_due():
-                    publisher.frame(envs.render(slots))
+                    publisher.frame(lambda: envs.render(slots))
     finally:
         envs.close()
     ordered = [played[i % num_envs][i // num_envs] for i in range(episodes)]

@@ -98,7 +98,10 @@ class Run:
         self.folder = Path("runs") / self.name
         self.base = Path(environ.get("CLEANRL_RUN_DIR") or Path.cwd())
         tensorboard = environ.get("CLEANRL_TENSORBOARD_DIR")
-        self.writer = EventWriter(Path(tensorboard) / self.name if tensorboard else self.folder)
+        self.writer = EventWriter(
+            Path(tensorboard) / self.name if tensorboard else self.folder,
+            enabled=environ.get("CLEANRL_TENSORBOARD") != "0",
+        )
         self.store = CheckpointStore(
             Path(environ.get("CLEANRL_CHECKPOINT_DIR") or self.folder / "checkpoints"),
             keep=_number(environ, "CLEANRL_CHECKPOINT_KEEP", 3),
@@ -403,14 +406,9 @@ class Run:
         )
 
     def _show_frame(self) -> None:
-        assert self.envs is not None
-        try:
-            self.publisher.frame(self.envs.render(self.publisher.shown_slots))
-        except Exception as error:  # noqa: BLE001 # a renderer may raise anything, and a picture is not worth a run
-            self.publisher.shown_slots = ()
-            self.publisher.frame(None)
-            self.publisher.frame_due = lambda: False  # type: ignore[method-assign]
-            self.note(f"Frames are off: {self.args.env_id} can't be rendered here ({error}).", level="warning")
+        envs = self.envs
+        assert envs is not None
+        self.publisher.frame(lambda: envs.render(self.publisher.shown_slots))
 
     def _last_good(self) -> str:
         self.store.wait()

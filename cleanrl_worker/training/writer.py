@@ -68,10 +68,14 @@ def _record(data: bytes) -> bytes:
 
 
 class EventWriter:
-    """Appends events to one file in `folder`. The file is made with the first event, so a run that is refused leaves none."""
+    """Appends events to one file in `folder`. The file is made with the first event, so a run that is refused leaves none.
 
-    def __init__(self, folder: Path) -> None:
+    `enabled=False` writes nothing, for runs without TensorBoard.
+    """
+
+    def __init__(self, folder: Path, *, enabled: bool = True) -> None:
         self.folder = folder
+        self.enabled = enabled
         self._file: BinaryIO | None = None
         self._tags: dict[str, bytes] = {}
         self._next_flush = 0.0
@@ -126,6 +130,8 @@ class EventWriter:
             self._file = None
 
     def _write(self, event: bytes) -> None:
+        if not self.enabled:
+            return
         if self._file is None:
             self._file = self._open()
         self._file.write(_record(event))
