@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -49,7 +50,9 @@ def test_what_the_cluster_did_costs_no_retry(lab: Any) -> None:
     lab.until("run", fsmState="INIT", attempt=2)
     lab.start_pod("run")
     disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-    lab.set_pod("run", conditions=[{**disrupted, "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+    # An old one is set back to False by the cluster's own disruption controller.
+    fresh = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    lab.set_pod("run", conditions=[{**disrupted, "lastTransitionTime": fresh}])
     lab.delete_pod("run")
     lab.until("run", fsmState="INIT", attempt=3)
     reasons = [step["reason"] for step in lab.status("run")["transitions"]]
@@ -186,7 +189,8 @@ def test_a_shared_claim_that_was_replaced_is_noticed(lab: Any) -> None:
     lab.until("run", fsmState="PAUSE")
     lab.api.merge(f"{path}/shared", {"metadata": {"finalizers": []}})
     lab.api.delete(f"{path}/shared")
-    lab.api.create(path, claim)
+    while not lab.api.create(path, claim):  # the old one may take a moment to go
+        time.sleep(0.05)
     lab.edit("run", suspend=False)
     end = lab.until("run", fsmState="TERM", outcome="failed")
     assert end["reason"] == "ClaimLost"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -160,6 +161,8 @@ def start(worker_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., 
             cwd=tmp_path,
             env={**worker_env, **(env or {})},
             start_new_session=True,
+            # A background job of a shell hands down an ignored SIGINT, which the worker would respect.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         runs.append(Run(process, folder))
         return runs[-1]
