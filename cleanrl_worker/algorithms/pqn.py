@@ -9,6 +9,7 @@ The networks are computed in NumPy on the CPU (see `training/dense.py`), so `--c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from cleanrl_worker.training.dense import Array, Net, RAdam, clip_grad_norm, mea
 from cleanrl_worker.training.envs import require_discrete_actions, require_vectors
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.run import Run, launch
+from cleanrl_worker.training.snapshot import Snapshot
 
 
 @dataclass
@@ -75,6 +77,9 @@ class Rollout:
         """1 where the action ended its episode."""
         self.after_end = np.zeros((steps, envs), np.float32)
         """The value of the last observation of an episode that was cut off; 0 for one that terminated."""
+        self.explore = np.zeros((steps, envs), np.float32)
+        """Numbers in [0, 1): the action is random where they are below epsilon."""
+        self.random_actions = np.zeros((steps, envs), np.int64)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         return dict(vars(self))
@@ -86,7 +91,7 @@ class Rollout:
             array[...] = state[name]
 
 
-def q_lambda_returns(rollout: Rollout, last_value: Array, gamma: float, q_lambda: float) -> Array:
+def q_lambda_returns(rollout: Any, last_value: Array, gamma: float, q_lambda: float) -> Array:
     """G_t = r_t + gamma * (lambda * G_{t+1} + (1 - lambda) * max_a Q(s_{t+1}, a)), bootstrapped at the rollout's end.
 
     Where an episode ended, what follows is worth `after_end` instead: nothing of the next episode flows back.
@@ -159,31 +164,35 @@ def train(args: Args, run: Run) -> None:
     q_network.init_orthogonal(rng, head_gains=(np.sqrt(2.0),))
     optimizer = RAdam(q_network.flat, args.learning_rate)
     rollout = Rollout(args.num_steps, args.num_envs, obs_size)
-    rows = np.arange(args.num_envs)
+    snapshot: Snapshot | None = None
     run.keep(agent=q_network, optimizer=optimizer, rollout=rollout)
     run.start()
 
     while run.step < args.num_iterations * args.batch_size:
         iteration, t = divmod(run.step // args.num_envs, args.num_steps)
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, run.step)
+        if t == 0:
+            rollout.explore[:] = rng.random(rollout.explore.shape, np.float32)
+            rollout.random_actions[:] = rng.integers(num_actions, size=rollout.random_actions.shape)
+        if snapshot is None:
+            snapshot = Snapshot(q_network, args.num_envs)
         obs = envs.obs
-        q = q_network.predict(obs)[0]
-        actions = q.argmax(axis=1)
-        rollout.values[t] = q[rows, actions]
-        explore, anything = rng.random((2, args.num_envs))
-        actions = np.where(explore < epsilon, (anything * num_actions).astype(np.int64), actions)
+        q = snapshot.predict(obs)
+        rollout.values[t] = q.max(axis=1)
+        actions = np.where(rollout.explore[t] < epsilon, rollout.random_actions[t], q.argmax(axis=1))
         step = envs.step(actions)
         rollout.obs[t], rollout.actions[t], rollout.rewards[t] = obs, actions, step.rewards
         rollout.ends[t] = rollout.after_end[t] = 0.0
         if step.episodes:
             rollout.ends[t] = step.dones
-            rollout.after_end[t] = q_network.predict(step.next_obs)[0].max(axis=1) * step.truncated
+            rollout.after_end[t] = snapshot.predict(step.next_obs).max(axis=1) * step.truncated
 
         if t == args.num_steps - 1:
             lr = args.learning_rate * (1.0 - iteration / args.num_iterations if args.anneal_lr else 1.0)
-            last_value = q_network.predict(step.obs)[0].max(axis=1)
+            last_value = snapshot.predict(step.obs).max(axis=1)
             returns = q_lambda_returns(rollout, last_value, args.gamma, args.q_lambda)
             loss, mean_q = update(q_network, optimizer, rollout, returns, lr, args, rng)
+            snapshot = None
             run.guard(td_loss=loss)
             run.scalars({"losses/td_loss": loss, "losses/q_values": mean_q, "charts/SPS": run.sps})
         run.tick(step)

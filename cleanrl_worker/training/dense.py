@@ -336,6 +336,15 @@ class Net:
         (self._buffers if keep else self._passing)[batch] = buf
         return buf
 
+    def layer(self, i: int) -> tuple[Array, tuple[Array, Array] | None]:
+        """Of a single network: hidden layer i's matrix with its bias as the last column, and LayerNorm's (gain, shift)."""
+        matrix, *norm = self._p.layers[i]
+        return matrix[0], (norm[0][0], norm[1][0]) if norm else None
+
+    def head(self) -> Array:
+        """Of a single network: the head's matrix with its bias as the last column."""
+        return self._p.heads[0]
+
     # ---------------------------------------------------------------- initial weights
 
     def init_orthogonal(

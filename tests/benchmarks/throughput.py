@@ -5,7 +5,9 @@
 Each algorithm runs in a process of its own with default flags (but for the environment and, off policy, `--learning-starts`,
 so that what is measured is learning). Only the time between the first and the last step counts, in CPU seconds.
 The calibration loop, a small torch network forward and backward, runs right before and after; `ratio` is steps per calibration
-loop, which is comparable between machines and busy hours.
+loop, which is comparable between machines and busy hours. Algorithms with layers of 256 are bound by the core's matrix
+products: for these, a product of two 256x256 matrices is timed every two seconds of the run, and `of bound` is the share of
+the steps per second that this rate would allow if products were all there is (a neighbour's load slows both).
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class Row:
     guess: int
     """Steps for a first run, from which the length of the measured one follows."""
     flags: tuple[str, ...] = ()
+    gflop: float = 0.0
+    """Billions of operations in the matrix products of one step, where those are the bound."""
 
 
 OFF = ("--learning-starts", "1000")
@@ -40,18 +44,29 @@ ROWS = (
     Row("c51", "CartPole-v1", 1_070, 3_500, 6_000, 6_000, OFF),
     Row("ppo_continuous_action", "Pendulum-v1", 965, 3_000, 8_000, 8_192),
     Row("rpo_continuous_action", "Pendulum-v1", 808, 2_700, 7_000, 8_192),
-    Row("ddpg_continuous_action", "Pendulum-v1", 141, 220, 260, 1_500, OFF),
-    Row("td3_continuous_action", "Pendulum-v1", 88, 140, 165, 1_400, OFF),
-    Row("sac_continuous_action", "Pendulum-v1", 46, 95, 112, 1_300, OFF),
+    Row("ddpg_continuous_action", "Pendulum-v1", 141, 220, 260, 1_500, OFF, 0.255),
+    Row("td3_continuous_action", "Pendulum-v1", 88, 140, 165, 1_400, OFF, 0.40),
+    Row("sac_continuous_action", "Pendulum-v1", 46, 95, 112, 1_300, OFF, 0.58),
     Row("ppo_gru", "MiniGrid-MemoryS7-v0", 0, 0, 0, 2_048),
 )
 
 MEASURED = """
 import importlib, json, sys, time
+import numpy as np
 from cleanrl_worker.training.run import Run
 
 start, finish = Run.start, Run.finish
 clock = {}
+square = np.random.default_rng(0).random((256, 256), np.float32)
+products = {"count": 0, "cpu": 0.0, "next": 0.0}
+
+def multiply():
+    began, out = time.process_time(), np.empty_like(square)
+    for _ in range(50):
+        np.dot(square, square, out=out)
+    took = time.process_time() - began
+    clock["cpu"] += took  # this is not part of the run
+    products.update(count=products["count"] + 50, cpu=products["cpu"] + took, next=time.process_time() + 2.0)
 
 def timed_start(self):
     start(self)
@@ -61,12 +76,15 @@ def tick(self, step, inner=Run.tick):
     inner(self, step)
     if self.step >= skip and "from" not in clock:  # the warm-up of off-policy algorithms does not count
         clock.update({"from": self.step, "cpu": time.process_time(), "wall": time.monotonic()})
+    if "from" in clock and time.process_time() >= products["next"]:
+        multiply()
 
 def timed_finish(self, **_):
     print("MEASURED", json.dumps({
         "steps": self.step - clock.get("from", 0),
         "cpu": time.process_time() - clock["cpu"],
         "wall": time.monotonic() - clock["wall"],
+        "gflops": products["count"] * 2 * 256**3 / products["cpu"] / 1e9 if products["cpu"] else 0.0,
     }), flush=True)
 
 name, skip, flags = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
@@ -124,7 +142,7 @@ def main() -> None:
     args = parser.parse_args()
     print(
         f"{'algorithm':24} {'environment':21} {'steps/CPU s':>11} {'upstream':>9} {'least':>7} {'goal':>7}   "
-        f"{'calibration/s':>13} {'ratio':>7}"
+        f"{'calibration/s':>13} {'ratio':>7} {'GFLOP/s':>8} {'of bound':>8}"
     )
     for row in ROWS:
         if row.algo not in args.only:
@@ -136,10 +154,11 @@ def main() -> None:
             result = measure(row, max(row.guess, int(rate * args.seconds)), folder)
             calibration = (before + calibrate(folder)) / 2
         rate = result["steps"] / result["cpu"]
+        bound = f"{result['gflops']:8.1f} {rate * row.gflop / result['gflops']:8.2f}" if row.gflop else " " * 17
         verdict = "" if not row.least else "goal" if rate >= row.goal else "ok" if rate >= row.least else "BELOW"
         print(
             f"{row.algo:24} {row.env_id:21} {rate:11,.0f} {row.upstream:9,.0f} {row.least:7,.0f} {row.goal:7,.0f}   "
-            f"{calibration:13,.0f} {rate / calibration:7.3f}  {verdict}",
+            f"{calibration:13,.0f} {rate / calibration:7.3f} {bound}  {verdict}",
             flush=True,
         )
 
