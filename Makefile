@@ -51,15 +51,15 @@ e2e: setup ## real kubelet, real pods
 	$(PYTEST) tests/e2e || $(AGAIN) tests/e2e
 
 .PHONY: bench
-bench: setup ## benchmarks; they print tables and take long
-	$(PYTEST) tests/benchmarks -s
+bench: setup ## steps per CPU second of the algorithms; the other files in tests/benchmarks/ are commands too
+	$(VENV)/python tests/benchmarks/throughput.py
 
 .PHONY: format
 format: setup ## rewrite the code in the project's style
 	$(VENV)/ruff check --fix .
 	$(VENV)/ruff format .
 
-.PHONY: crds proto schemas
+.PHONY: crds proto schemas docs
 crds: setup ## generate crds/ and the chart's copy from the operator's models
 	$(VENV)/python -m cleanrl_operator.api.crd
 	$(VENV)/python dev/chart.py
@@ -67,6 +67,8 @@ proto: setup ## generate the session protocol's code
 	$(VENV)/python -m cleanrl_protocol.generate
 schemas: setup ## generate cleanrl_worker/schemas.json from the algorithms' flags
 	$(VENV)/python -m cleanrl_worker.tools.schemas
+docs: setup ## generate docs/reference/ from the resource and the algorithms
+	$(VENV)/python dev/docs.py
 
 .PHONY: clean
 clean: ## remove the virtual environment, caches of tools and local runs

@@ -52,3 +52,30 @@ REQUIREMENT_SETS: tuple[str, ...] = (
     "pettingzoo",
     "optuna",
 )
+
+CPU_ONLY: frozenset[str] = frozenset(
+    {
+        "c51",
+        "ddpg_continuous_action",
+        "dqn",
+        "ppo_continuous_action",
+        "pqn",
+        "rpo_continuous_action",
+        "sac_continuous_action",
+        "td3_continuous_action",
+    }
+)
+"""Algorithms whose small dense networks are computed on the CPU whatever devices there are."""
+
+CPU_ONLY_ON_VECTORS: frozenset[str] = frozenset({"ppo"})
+"""Algorithms that do so for vectors, and use a GPU for images and for the network `shared`."""
+
+IMAGES_OF: tuple[str, ...] = ("MiniGrid-", "BabyAI-")
+"""How the ids of environments begin whose images those algorithms take."""
+
+
+def leaves_gpu_idle(algo: str, env_id: str, network: str | None = None) -> bool:
+    """Whether a GPU would do nothing for this run. `network` is the algorithm's flag of that name."""
+    if algo in CPU_ONLY:
+        return True
+    return algo in CPU_ONLY_ON_VECTORS and network != "shared" and not env_id.startswith(IMAGES_OF)

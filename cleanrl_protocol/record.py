@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 MAX_RECORD_BYTES = 3 * 1024
 MAX_MESSAGE = 2000
 MAX_TRANSITIONS = 20
+MAX_URL = 512
 
 Outcome = Literal["completed", "failed", "canceled", "deadline_exceeded", "suspended"]
 """`suspended`: the worker obeyed a request to stop that is no end of the run."""
@@ -91,6 +92,8 @@ class TerminationRecord(_Model):
     last_step: Count | None = None
     checkpoint: CheckpointRef | None = None
     manifest_sha256: Sha256 | None = None
+    wandb_url: Annotated[str, Field(max_length=MAX_URL, pattern=r"^https?://[!-?A-~]+$")] | None = None
+    """Where the tracked run is: printable, and without a user or password in it."""
 
 
 def dump(record: TerminationRecord) -> bytes:

@@ -1,28 +1,34 @@
 """The run's manifest, `analytics.json`: what the run left behind and where, found on disk.
 
 `write_manifest` is called at every lifecycle event and at the end, whatever the end was; `refresh_manifest` does it
-for a worker that could not. A reader sees the old file or the new one, never half of one. Paths are relative to the
-run's folder; symbolic links are not followed; the scan and every list in the file are bounded. `rebuild_index` makes
-one `index.json` over a folder of runs.
+for a worker that could not, and `finalise` judges whether there was one. A reader sees the old file or the new one,
+never half of one. Paths are relative to the run's folder; symbolic links are not followed; the scan and every list in
+the file are bounded. `rebuild_index` makes one `index.json` over a folder of runs.
 
     python -m cleanrl_worker.analytics <run folder>          write its manifest again from what is on disk
+    python -m cleanrl_worker.analytics --finalise <folder>   the same, if its worker died without doing so
     python -m cleanrl_worker.analytics --index <folder>      write the index of the runs in that folder
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import wandb_mode
+from cleanrl_worker.runfolder import RunFolder, RunFolderError, open_plain
 
 MANIFEST = "analytics.json"
 INDEX = "index.json"
@@ -33,6 +39,9 @@ MAX_DEPTH = 10
 MAX_LISTED = 200
 """Files named in one list; the newest are kept, and the count is always the true one."""
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024
+MAX_INDEXED = 20_000
+MAX_INDEXED_TEXT = 256
+LOST = "WorkerLost"
 MAX_CHECKPOINT_MANIFEST_BYTES = 64 * 1024 * 1024
 _VIDEO_SUFFIXES = frozenset({".mp4", ".gif", ".webm"})
 _CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,6}))?")
@@ -98,7 +107,40 @@ def write_manifest(
     return _write(run_dir, facts, extras if isinstance(extras, Mapping) else {}, dict(wandb or {}))
 
 
-def refresh_manifest(run_dir: Path, outcome: str | None = None) -> str:
+def finalise(run_dir: Path) -> str | None:
+    """Write the manifest's end for a worker that could not: killed, or out of memory. Returns the new sha256.
+
+    None, and nothing is touched, when the worker did it itself, never started, or is still at it. What it came to is in
+    its event log; a log that just stops means that the worker was lost. Raises OSError when the folder does not take it.
+    """
+    folder = RunFolder(run_dir)
+    try:
+        lock = folder.take()
+    except RunFolderError:  # a worker holds it
+        return None
+    try:
+        history = folder.history()
+        known = read_json(run_dir / MANIFEST) or {}
+        if history.starts == 0 or (history.outcome is not None and known.get("outcome") == history.outcome):
+            return None
+        if history.outcome is not None:  # it died between its last event and its last manifest
+            return refresh_manifest(run_dir, history.outcome)
+        message = "The worker ended without a word: it was killed, or ran out of memory."
+        return refresh_manifest(run_dir, "failed", reason=LOST, message=message, finished=time.time())
+    except RunFolderError as error:
+        raise OSError(str(error)) from error
+    finally:
+        os.close(lock)
+
+
+def refresh_manifest(
+    run_dir: Path,
+    outcome: str | None = None,
+    *,
+    reason: str | None = None,
+    message: str | None = None,
+    finished: float | None = None,
+) -> str:
     """Look at the disk again and keep what the last manifest said otherwise. For those who outlive the worker."""
     config = read_json(run_dir / "config.json") or {}
     known = read_json(run_dir / MANIFEST) or {}
@@ -109,7 +151,9 @@ def refresh_manifest(run_dir: Path, outcome: str | None = None) -> str:
     }
     facts["run_id"] = known.get("run_id") or config.get("run_id") or run_dir.name
     facts["outcome"] = outcome or known.get("outcome")
-    facts["times"] = _mapping(known.get("times"))
+    facts["reason"] = reason or facts["reason"]
+    facts["message"] = message or facts["message"]
+    facts["times"] = {**_mapping(known.get("times")), **({"finished": finished} if finished is not None else {})}
     facts["requirements"] = known.get("requirements") if isinstance(known.get("requirements"), list) else []
     facts["reproducibility"] = _mapping(known.get("reproducibility"))
     wandb = _mapping(_mapping(known.get("artifacts")).get("wandb"))
@@ -119,8 +163,7 @@ def refresh_manifest(run_dir: Path, outcome: str | None = None) -> str:
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object of bounded size, or None when there is none. Absent fields are the reader's to expect."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(descriptor, "rb") as file:
+        with open_plain(path) as file:
             data = file.read(MAX_MANIFEST_BYTES + 1)
         value = json.loads(data) if len(data) <= MAX_MANIFEST_BYTES else None
     except (OSError, ValueError, RecursionError):
@@ -128,32 +171,44 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def rebuild_index(root: Path) -> Path:
-    """Write `index.json` over the runs in `root` (folders with a manifest), newest first, and return its path."""
-    runs = []
+def rebuild_index(root: Path, into: Path | None = None) -> Path:
+    """Write `index.json` over the runs in `root` (folders with a manifest), newest first, and return its path.
+
+    It goes into `root`, or into the folder `into`. Two who do it at once take turns, so the last one has seen everything.
+    """
+    folder = into or root
+    lock = os.open(folder / f".{INDEX}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        runs = list(indexed(root))
+        runs.sort(key=lambda run: (_seconds(run["started"]), run["path"]), reverse=True)
+        _replace(folder / INDEX, {"version": VERSION, "runs": runs})
+    finally:
+        os.close(lock)
+    return folder / INDEX
+
+
+def indexed(root: Path) -> Iterator[dict[str, Any]]:
+    """What a folder's runs say of themselves, one short entry each. Whatever is no run is passed over."""
     with os.scandir(root) as entries:
-        folders = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    for name in folders:
-        manifest = read_json(root / name / MANIFEST)
+        names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    for name in names[-MAX_INDEXED:]:  # names of runs begin with their time: the newest
+        path = root / name / MANIFEST
+        manifest = read_json(path) if name.isprintable() else None
         if manifest is None:
             continue
         times = _mapping(manifest.get("times"))
-        runs.append(
-            {
-                "run_id": manifest.get("run_id", name),
-                "path": name,
-                **{
-                    key: manifest.get(key) for key in ("algo", "env_id", "seed", "total_timesteps", "outcome", "reason")
-                },
-                "started": times.get("started"),
-                "finished": times.get("finished"),
-                "manifest_sha256": _sha256(root / name / MANIFEST),
-            }
-        )
-    runs.sort(key=lambda run: (_seconds(run["started"]), run["path"]), reverse=True)
-    target = root / INDEX
-    _replace(target, {"version": VERSION, "runs": runs})
-    return target
+        told = ("algo", "env_id", "seed", "total_timesteps", "outcome", "reason")
+        yield {
+            "run_id": _short(manifest.get("run_id")) or name,
+            "path": name,
+            **{key: _short(manifest.get(key)) for key in told},
+            "started": _short(times.get("started")),
+            "finished": _short(times.get("finished")),
+            "tensorboard_dir": _inside(_short(manifest.get("tensorboard_dir"))),
+            "manifest_sha256": _sha256(path),
+        }
 
 
 def _write(run_dir: Path, facts: dict[str, Any], extras: Mapping[str, Any], wandb: dict[str, Any]) -> str:
@@ -260,8 +315,7 @@ def _numbers(path: Path) -> tuple[str, str | None]:
 def _checkpoint(run_dir: Path, path: Path) -> dict[str, Any] | None:
     """A checkpoint as its own manifest describes it; its sha256 is that of this manifest, which covers the rest."""
     try:
-        descriptor = os.open(path / "manifest.json", os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(descriptor, "rb") as file:
+        with open_plain(path / "manifest.json") as file:
             data = file.read(MAX_CHECKPOINT_MANIFEST_BYTES)
         manifest = json.loads(data)
         parts = [*manifest["files"].values(), *manifest["chunks"].values()]
@@ -308,8 +362,7 @@ def _listed(files: list[_File], hash_in: Path | None = None) -> dict[str, Any]:
 
 def _sha256(path: Path) -> str | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(descriptor, "rb") as file:
+        with open_plain(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:  # replaced or deleted while we looked
         return None
@@ -341,6 +394,15 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _short(value: Any) -> str | int | float | None:
+    """A value that another run's manifest may bring into the index: a short text or a finite number."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_INDEXED_TEXT and value.isprintable() else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, int) and abs(value) < 2**63 else None
+
+
 def _seconds(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
@@ -352,12 +414,15 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("folder", type=Path, help="a run's folder, or with --index the folder that holds the runs")
     parser.add_argument("--index", action="store_true", help="write index.json over the runs in the folder")
+    parser.add_argument("--finalise", action="store_true", help="end the manifest of a worker that was killed")
     parser.add_argument("--outcome", help="what the run ended with, if its manifest does not say")
     args = parser.parse_args(argv)
     if not args.folder.is_dir():
         parser.error(f"{args.folder} is not a folder")
     if args.index:
         print(rebuild_index(args.folder))
+    elif args.finalise:
+        print(finalise(args.folder) or "there is nothing to finalise")
     else:
         print(refresh_manifest(args.folder, args.outcome))
     return 0

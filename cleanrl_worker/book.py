@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cleanrl_protocol.record import MAX_TRANSITIONS, CheckpointRef, TerminationRecord, Transition
-from cleanrl_worker import analytics, record, telemetry
+from cleanrl_protocol.record import MAX_TRANSITIONS, MAX_URL, CheckpointRef, TerminationRecord, Transition
+from cleanrl_worker import analytics, bridge, record, telemetry, wandb_mode
 from cleanrl_worker.config import CleanRLWorkerConfig
 from cleanrl_worker.fastlane import metrics
 from cleanrl_worker.logs import DEFAULT_CAP, DEFAULT_KEEP
@@ -33,6 +33,8 @@ DEFAULT_SCALARS_SECONDS = 10.0
 DEFAULT_STALL_SECONDS = 1800.0
 """Without a step for so long, `/healthz` fails. Generous: some algorithms learn for a long time between two rollouts."""
 _MAX_SCALARS = 64
+_LINK_SECONDS = 5.0
+"""How often W&B's own lines are searched for the run's address, until it is there."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,13 @@ class _Figures:
     """The newest of everything the child has said."""
 
     step: int | None = None
+    attended: int | None = None
+    """What it counts beside steps: learning may go on for hours without one."""
     total: int | None = None
     sps: float | None = None
     episodes: int | None = None
     values: dict[str, float] = field(default_factory=dict)
+    rolling_return: float | None = None
     checkpoint: dict[str, Any] | None = None
     checkpoint_at: float | None = None
     status: str = "starting"
@@ -96,14 +101,17 @@ class Book:
         self.requirements: list[str] = []
         self.wandb: dict[str, Any] = {}
         self.reproducibility: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
+        """What `run_completed` says besides: of a dry run, what would have run."""
         self._shown = config.to_dict()
         self._progress = progress
         self._figures = _Figures(total=config.total_timesteps)
         self._times: dict[str, float] = {}
         self._transitions = [Transition(state="INIT", at=time.time())]
         self._manifest_sha256: str | None = None
-        self._heartbeat_at = self._scalars_at = self._shared_at = 0.0
+        self._heartbeat_at = self._scalars_at = self._shared_at = self._linked_at = 0.0
         self._mute = False
+        self._event_files: bridge.EventFiles | None = None
         self._scalars_waiting = False
 
     # -- the run's course
@@ -116,6 +124,7 @@ class Book:
         self._mute = algorithm.kind != "own"
         if self._mute:
             self._figures.status = "running"
+            self._event_files = bridge.EventFiles([self.folder.path / (config.tensorboard_dir or "runs")])
         self._enter("EXEC")
         self._emit(
             telemetry.RUN_STARTED,
@@ -126,8 +135,10 @@ class Book:
             total_timesteps=config.total_timesteps,
             module=algorithm.target,
             mode=config.mode,
+            run_dir=str(self.folder.path),
             continued=go_on,
             attempt=self.options.attempt,
+            **({"dry_run": True} if config.dry_run else {}),
         )
         self.write_manifest()
 
@@ -137,6 +148,8 @@ class Book:
         handler = {
             "training_started": self._training_started,
             "scalars": self._scalars,
+            "stage_started": self._stage_started,
+            "eval_batch": self._eval_batch,
             "checkpoint_saved": self._checkpoint_saved,
             "checkpoint_loaded": self._checkpoint_loaded,
             "paused": self._paused,
@@ -151,6 +164,9 @@ class Book:
         if self._mute and now >= self._shared_at:
             self._shared_at = now + 1.0
             self._look_at_shared_figures()
+        if self.wandb.get("mode") == "online" and "url" not in self.wandb and now >= self._linked_at:
+            self._linked_at = now + _LINK_SECONDS
+            self.linked(wandb_mode.logged_url(self.folder.path, str(self.wandb.get("run_id"))))
         if self._scalars_waiting and now >= self._scalars_at:
             self._emit_scalars(now)
         if now >= self._heartbeat_at:
@@ -193,6 +209,13 @@ class Book:
         self._emit(telemetry.NOTE, level=level, message=message)
         log.log(logging.WARNING if level == "warning" else logging.INFO, "%s", message)
 
+    def linked(self, url: str | None) -> None:
+        """W&B has said where the run is."""
+        if url and len(url) <= MAX_URL and url != self.wandb.get("url"):
+            self.wandb["url"] = url
+            self._emit(telemetry.WANDB_LINKED, url=url)
+            self.write_manifest()
+
     def run_state(self) -> Any:
         """For the exporter, on its threads."""
         from cleanrl_worker.fastlane.exporter import RunState
@@ -209,24 +232,32 @@ class Book:
             steps_per_second=figures.sps,
             episodes=figures.episodes,
             scalars=dict(figures.values),
+            rolling_return=figures.rolling_return,
             checkpoint_at=figures.checkpoint_at,
         )
 
     # -- facts
 
     def _look_at_shared_figures(self) -> None:
-        """A script that does not speak to us still counts its steps in shared memory, where its `gym.make` is ours."""
-        snapshot = metrics.read(self.config.run_id) if self._mute else None
-        if snapshot is None or not snapshot.env_steps:
+        """A script that does not speak to us counts its steps in shared memory, where its `gym.make` is ours, and says
+        the rest to TensorBoard.
+        """
+        if not self._mute:
+            return
+        snapshot = metrics.read(self.config.run_id) or metrics.Snapshot()
+        told = self._event_files.poll() if self._event_files is not None else bridge.Figures()
+        step = max(snapshot.env_steps, told.step or 0)
+        if not step and not told.values:
             return
         if "training_started" not in self._times:
             self._training_started({"step": 0})
-        values = {**snapshot.scalars, "charts/episodic_return": snapshot.episode_return}
+        values = {**snapshot.scalars, "charts/episodic_return": snapshot.episode_return, **told.values}
+        self._figures.rolling_return = told.rolling_return
         self._scalars(
             {
-                "step": snapshot.env_steps,
-                "sps": snapshot.step_rate_hz,
-                "episodes": snapshot.episodes,
+                "step": step,
+                "sps": told.steps_per_second if snapshot.step_rate_hz is None else snapshot.step_rate_hz,
+                "episodes": snapshot.episodes or told.episodes,
                 "values": values,
             }
         )
@@ -239,11 +270,26 @@ class Book:
         self._emit(telemetry.TRAINING_STARTED, step=self._figures.step, resumed=bool(fact.get("resumed")))
         self.write_manifest()
 
+    def _stage_started(self, fact: Mapping[str, Any]) -> None:
+        """A stage of a curriculum or a phase of a script."""
+        self._figures.stepped_at = time.monotonic()
+        index, count = _whole(fact.get("index")), _whole(fact.get("count"))
+        name = str(fact.get("name"))[:256]
+        self._emit(telemetry.STAGE_STARTED, index=index, count=count, name=name, step=_whole(fact.get("step")))
+        self.write_manifest()
+
+    def _eval_batch(self, fact: Mapping[str, Any]) -> None:
+        figures = {name: value for name, value in fact.items() if name != "kind"}
+        named = {"algo": self.config.algo, "env_id": self.config.env_id}
+        self._emit(telemetry.HEARTBEAT, status="policy_eval_batch", **named, **figures)
+        self.write_manifest()
+
     def _scalars(self, fact: Mapping[str, Any]) -> None:
         figures = self._figures
         step = _whole(fact.get("step"))
-        if step is not None and step != figures.step:
-            figures.step, figures.stepped_at = step, time.monotonic()
+        attended = _whole(fact.get("attended"))
+        if step is not None and (step, attended) != (figures.step, figures.attended):
+            figures.step, figures.attended, figures.stepped_at = step, attended, time.monotonic()
         figures.total = _whole(fact.get("total")) or figures.total
         figures.sps = _number(fact.get("sps"))
         figures.episodes = _whole(fact.get("episodes"))
@@ -323,8 +369,10 @@ class Book:
         if left is not None and left.survivors:
             facts["survivors"] = left.survivors
         if ending.outcome == "completed":
-            model = (left.said.get("finished", {}) if left else {}).get("model")
-            self._emit(telemetry.RUN_COMPLETED, **facts, model=model)
+            said = left.said.get("finished", {}) if left else {}
+            result = said.get("result")
+            result = result if isinstance(result, dict) else {}
+            self._emit(telemetry.RUN_COMPLETED, **{**result, **facts, **self.summary}, model=said.get("model"))
         elif ending.outcome == "failed":
             tail = left.stderr_tail if left is not None else []
             self._emit(
@@ -391,6 +439,7 @@ class Book:
             last_step=self._figures.step,
             checkpoint=checkpoint,
             manifest_sha256=self._manifest_sha256,
+            wandb_url=self.wandb.get("url"),
         )
 
     def _enter(self, state: Any) -> None:

@@ -126,8 +126,7 @@ def _dry_run(config: CleanRLWorkerConfig, options: RunOptions, *, check: bool, s
         from cleanrl_worker.telemetry import silence
 
         silence(sys.stdout)
-    refused = planned.findings.problems if check else planned.findings.missing
-    return BAD_CONFIG if refused else 0
+    return BAD_CONFIG if planned.findings.problems else 0
 
 
 def _interactive(arguments: argparse.Namespace) -> int:
@@ -136,8 +135,13 @@ def _interactive(arguments: argparse.Namespace) -> int:
     if missing:
         _say(f"--interactive needs {', '.join(missing)}")
         return 1
-    _say("interactive mode is not available in this version of the worker")
-    return BAD_CONFIG
+    from cleanrl_worker.modes import interactive
+
+    wanted |= {"--algo": arguments.algo or "ppo"}
+    try:
+        return interactive.main([f"{flag}={value}" for flag, value in wanted.items()])
+    except KeyboardInterrupt:
+        return 130
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -7,6 +7,7 @@ is filled from the environment. Keys that nobody knows stay in `raw`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from ulid import ULID
 
-from cleanrl_worker import flags, registry
+from cleanrl_worker import flags, registry, schedule
 from cleanrl_worker.config_shape import Extras, Job, Switch, Worker, explain, show
 from cleanrl_worker.frozen import FrozenDict, freeze, thaw
 from cleanrl_worker.redact import HIDDEN, Redactor
@@ -64,6 +65,8 @@ class CleanRLWorkerConfig:
     """Variables for the run, over those of the worker's own environment."""
     tensorboard: bool = True
     wandb: bool = False
+    dry_run: bool = False
+    """Check everything where the run would run, say what would run, and end without running it."""
     secrets: Mapping[str, str] = field(default_factory=FrozenDict)
 
     def __post_init__(self) -> None:
@@ -100,6 +103,7 @@ class CleanRLWorkerConfig:
             "total_timesteps": self.total_timesteps,
             "seed": self.seed,
             "worker_id": self.worker_id,
+            "dry_run": self.dry_run,
             "extras": extras,
             "resources": {"gpus": given.pop("gpus", self.gpus)},
             "environment": given.pop("environment", thaw(self.environment)),
@@ -118,9 +122,19 @@ class CleanRLWorkerConfig:
 
     @property
     def mode(self) -> str:
-        if self.extras.get("curriculum_schedule"):
-            return "curriculum"
-        return str(self.extras.get("mode") or "train")
+        mode = str(self.extras.get("mode") or "train")
+        return "curriculum" if mode == "train" and self.extras.get("curriculum_schedule") else mode
+
+    @property
+    def stages(self) -> list[schedule.Stage]:
+        """The curriculum that is trained on; empty without one."""
+        given = self.extras.get("curriculum_schedule") if self.mode in ("curriculum", "resume_training") else None
+        return schedule.parse(thaw(given)) if given else []
+
+    @property
+    def trained_env_id(self) -> str:
+        """What the trained policy is for: a curriculum leads to the environment of its last stage."""
+        return self.stages[-1].env_id if self.stages else self.env_id
 
     @property
     def algo_params(self) -> Mapping[str, Any]:
@@ -214,6 +228,7 @@ class _Reader:
         job = self._fill(job, names, "")
 
         # Every check looks at what it needs and nothing else, so that one bad field does not hide another.
+        self._default_env_id(worker, extras)
         parsed_worker = self._check(Worker, worker, "")
         parsed_extras = self._check(Extras, extras, "extras")
         parsed_job = self._check(Job, job, "") or Job()
@@ -222,7 +237,8 @@ class _Reader:
         settled = dict(extras)
         if parsed_extras is not None:
             settled = {**extras, **parsed_extras.model_dump(include=set(extras), exclude={"notes"})}
-        self._check_mode(extras, environment, worker.get("total_timesteps"))
+        self._settle_curriculum(settled, worker)
+        self._check_mode(settled, environment, worker.get("total_timesteps"))
         self._check_algorithm(worker.get("algo"), settled)
         self._check_conflicts(worker, params)
         self._check_folder(settled.get("tensorboard_dir"))
@@ -247,6 +263,7 @@ class _Reader:
             environment=environment,
             tensorboard=self._switch(parsed_job, "tensorboard", default=True),
             wandb=self._wandb(parsed_job, parsed_extras),
+            dry_run=bool(parsed_worker.dry_run),
             secrets=secrets,
         )
 
@@ -370,8 +387,12 @@ class _Reader:
 
     def _check_mode(self, extras: Mapping[str, Any], environment: Mapping[str, str], total: Any) -> None:
         mode = extras.get("mode") or "train"
-        if mode == "policy_eval" and not extras.get("policy_path"):
-            self.problems.append("extras.policy_path: policy_eval mode requires a policy_path extra")
+        if mode in ("policy_eval", "interactive") and not extras.get("policy_path"):
+            self.problems.append(f"extras.policy_path: {mode} mode requires a policy_path extra")
+        if mode == "script" and not extras.get("script_path"):
+            self.problems.append("extras.script_path: script mode requires the script to run")
+        if mode == "curriculum" and extras.get("curriculum_schedule") is None:
+            self.problems.append("extras.curriculum_schedule: curriculum_schedule is required in curriculum mode")
         if mode == "resume_training" and not (
             extras.get("checkpoint_path") or {**self.env, **environment}.get("CLEANRL_RESUME_PATH")
         ):
@@ -379,6 +400,8 @@ class _Reader:
                 "extras.checkpoint_path: resume_training mode requires the checkpoint to go on from "
                 "(or CLEANRL_RESUME_PATH in the environment)"
             )
+        if total is None and mode in ("policy_eval", "interactive", "script"):
+            return
         if mode == "policy_eval" and extras.get("eval_episodes") is not None:
             return
         if total is None:
@@ -390,6 +413,28 @@ class _Reader:
             return  # not a number: said already
         if too_few:
             self.problems.append(f"total_timesteps: expected a whole number of at least 1, got {show(total)}")
+
+    def _default_env_id(self, worker: dict[str, Any], extras: Mapping[str, Any]) -> None:
+        """A curriculum names its environments itself."""
+        if worker.get("env_id") is None and extras.get("curriculum_schedule"):
+            with contextlib.suppress(schedule.ScheduleError):  # said by `_settle_curriculum`
+                worker["env_id"] = schedule.parse(extras["curriculum_schedule"])[-1].env_id
+
+    def _settle_curriculum(self, extras: dict[str, Any], worker: Mapping[str, Any]) -> None:
+        """Replace a preset's name by its stages."""
+        if extras.get("curriculum_schedule") is None:
+            return
+        try:
+            stages = schedule.parse(extras["curriculum_schedule"])
+        except schedule.ScheduleError as error:
+            self.problems.append(f"extras.curriculum_schedule: {error}")
+        else:
+            extras["curriculum_schedule"] = [stage.to_dict() for stage in stages]
+            if str(worker.get("algo")).startswith("cleanrl."):
+                self.problems.append(
+                    f"extras.curriculum_schedule: the foreign script {worker['algo']} can't follow a curriculum; "
+                    "use one of this package's algorithms, ppo for example"
+                )
 
     def _check_environment(self, environment: Mapping[str, Any]) -> None:
         for name, value in environment.items():

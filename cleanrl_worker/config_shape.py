@@ -15,6 +15,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from cleanrl_worker.redact import HIDDEN, is_secret_name
 
 MODES = ("train", "resume_training", "policy_eval", "interactive", "curriculum", "script")
+MODE_ALIASES = {
+    "resume": "resume_training",
+    "eval": "policy_eval",
+    "evaluate": "policy_eval",
+    "custom_script": "script",
+}
 
 _SAFE_ID = r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,127}$"
 _SAFE_ID_WORDS = "letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 128"
@@ -28,6 +34,14 @@ def _not_a_bool(value: Any) -> Any:
 
 def _blank_is_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
+
+
+def mode_name(value: Any) -> Any:
+    """The mode by its own name: manifests and older descriptors have other words for some."""
+    if not isinstance(value, str):
+        return value
+    word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", value.strip()).lower().replace("-", "_")
+    return MODE_ALIASES.get(word, word) or None
 
 
 def _count_alone(value: Any) -> Any:
@@ -48,6 +62,7 @@ def _text_of_scalar(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_not_a_bool), Field(lt=2**63, gt=-(2**63))]
 Number = Annotated[float, BeforeValidator(_not_a_bool), Field(allow_inf_nan=False)]
 Blankable = BeforeValidator(_blank_is_none)
+Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
 Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
 
 
@@ -92,7 +107,7 @@ class Extras(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    mode: Annotated[Literal[MODES] | None, Blankable] = None  # type: ignore[valid-type]
+    mode: Annotated[Literal[MODES] | None, BeforeValidator(mode_name)] = None  # type: ignore[valid-type]
     algo_params: dict[str, Any] | None = None
     cuda: bool | None = None
     use_cuda: bool | None = None
@@ -105,13 +120,24 @@ class Extras(BaseModel):
     policy_path: Annotated[str | None, Blankable] = None
     checkpoint_path: Annotated[str | None, Blankable] = None
     upstream_dir: Annotated[str | None, Blankable] = None
-    curriculum_schedule: list[dict[str, Any]] | None = None
+    checkpoint_sha256: Annotated[Sha256 | None, Blankable] = None
+    script_path: Annotated[str | None, Blankable] = None
+    curriculum_schedule: Any = None
     eval_episodes: Annotated[Whole, Field(ge=1)] | None = None
+    eval_batch_size: Annotated[Whole, Field(ge=1)] | None = None
+    eval_gamma: Annotated[Number, Field(ge=0, le=1)] | None = None
+    eval_max_episode_steps: Annotated[Whole, Field(ge=1)] | None = None
+    eval_max_episode_seconds: Annotated[Number, Field(gt=0)] | None = None
+    eval_repeat: bool | None = None
+    eval_greedy: bool | None = None
+    eval_capture_video: bool | None = None
     wandb_api_key: Annotated[str | None, Blankable] = None
     wandb_http_proxy: Annotated[str | None, Blankable] = None
     wandb_https_proxy: Annotated[str | None, Blankable] = None
     wandb_use_vpn_proxy: bool | None = None
     wandb_run_name: Annotated[str | None, Blankable] = None
+    wandb_group: Annotated[str | None, Blankable] = None
+    wandb_tags: list[str] | str | None = None
     fastlane_only: bool | None = None
     fastlane_enabled: bool | None = None
     fastlane_slot: Annotated[Whole, Field(ge=0)] | None = None
@@ -133,6 +159,7 @@ class Worker(_Part):
     env_id: Text
     total_timesteps: Whole | None = None
     seed: Annotated[Whole, Field(ge=0, lt=2**32)] | None = None
+    dry_run: bool | None = None
     worker_id: Annotated[Annotated[str, BeforeValidator(_text_of_number), Field(max_length=256)] | None, Blankable] = (
         None
     )
@@ -170,7 +197,8 @@ def explain(error: Any, prefix: str) -> str:
         words = {"ge": "at least", "gt": "more than", "lt": "less than", "le": "at most"}
         expected = "expected a number of " + " and ".join(f"{words[k]} {v:g}" for k, v in context.items() if k in words)
     elif kind == "string_pattern_mismatch":
-        expected = f"expected {_SAFE_ID_WORDS}" if path == "run_id" else "expected text without spaces"
+        words = {"run_id": _SAFE_ID_WORDS, "extras.checkpoint_sha256": "a sha256 of 64 hexadecimal digits"}
+        expected = f"expected {words.get(path, 'text without spaces')}"
     elif kind == "literal_error":
         expected = f"expected one of {', '.join(repr(choice) for choice in _choices(context))}"
     elif kind == "value_error":

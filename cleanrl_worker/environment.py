@@ -5,6 +5,7 @@ What the configuration says wins over what the worker's own environment says, an
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from cleanrl_worker.runfolder import RunFolder
 
 CONTINUE = "CLEANRL_CONTINUE"
 RESUME_PATH = "CLEANRL_RESUME_PATH"
+CHECKPOINT_SHA256 = "CLEANRL_CHECKPOINT_SHA256"
+CURRICULUM = "CLEANRL_CURRICULUM"
 TENSORBOARD_DIR = "CLEANRL_TENSORBOARD_DIR"
 TENSORBOARD = "CLEANRL_TENSORBOARD"
 _LOCAL_HOSTS = ("127.0.0.1", "localhost")
@@ -41,6 +44,9 @@ def build(
     env.update(_fastlane(config, algorithm, env))
     env.update(_checkpoints(config, folder, env))
     _resume(env, config, go_on)
+    env.pop(CURRICULUM, None)
+    if config.stages:
+        env[CURRICULUM] = json.dumps([stage.to_dict() for stage in config.stages])
     _tensorboard(env, config, folder)
     _video(env, config, folder)
     procedural = config.algo_params.get("procedural_generation", config.extras.get("procedural_generation"))
@@ -130,6 +136,9 @@ def _resume(env: dict[str, str], config: CleanRLWorkerConfig, go_on: bool) -> No
         env[RESUME_PATH] = str(Path(config.extras["checkpoint_path"]).absolute())
     elif env.get(RESUME_PATH):
         env[RESUME_PATH] = str(Path(env[RESUME_PATH]).absolute())
+    env.pop(CHECKPOINT_SHA256, None)
+    if config.extras.get("checkpoint_sha256"):
+        env[CHECKPOINT_SHA256] = config.extras["checkpoint_sha256"]
 
 
 def _tensorboard(env: dict[str, str], config: CleanRLWorkerConfig, folder: RunFolder) -> None:
@@ -143,6 +152,8 @@ def _tensorboard(env: dict[str, str], config: CleanRLWorkerConfig, folder: RunFo
 
 def _video(env: dict[str, str], config: CleanRLWorkerConfig, folder: RunFolder) -> None:
     wanted = config.algo_params.get("capture_video", config.extras.get("capture_video"))
+    if config.mode == "policy_eval":
+        wanted = config.extras.get("eval_capture_video")
     if wanted in (True, 1, "1", "true", "True"):
         env["MOSAIC_CAPTURE_VIDEO"] = "1"
         env["MOSAIC_VIDEOS_DIR"] = str(folder.videos)

@@ -1,16 +1,23 @@
-"""What can be known to be missing before anything is started. Nothing heavy is imported to find out."""
+"""What can be known to be missing before anything is started. Nothing heavy is imported to find out.
+
+`look` reads names and what is installed; `check_files` asks for the files that a run needs; `try_out`, for a dry run where the
+run would run, makes its environments and reads its checkpoint in a process of its own.
+"""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from cleanrl_worker import environment, registry, requirement_sets
+from cleanrl_worker import environment, registry, requirement_sets, script_header
 from cleanrl_worker.config import CleanRLWorkerConfig
+from cleanrl_worker.modes.commands import MODULES
 from cleanrl_worker.registry import Algorithm
-
-RUNNABLE_MODES = ("train", "resume_training")
 
 
 class PreflightError(Exception):
@@ -27,34 +34,33 @@ class Findings:
 
     algorithm: Algorithm | None
     requirements: list[str]
-    missing: list[str]
-    """What is not installed."""
-    unavailable: list[str]
-    """What no installation of this version can do."""
-
-    @property
-    def problems(self) -> list[str]:
-        return [*self.unavailable, *self.missing]
+    problems: list[str]
 
 
 def look(config: CleanRLWorkerConfig, env: Mapping[str, str]) -> Findings:
     """Check mode, algorithm and packages. Raises nothing: a dry run shows the findings, a run refuses on them."""
-    problems, unavailable = [], []
-    if config.mode not in RUNNABLE_MODES:
-        unavailable.append(
-            f"mode {config.mode!r} is not available in this version of the worker; "
-            f"available are {' and '.join(RUNNABLE_MODES)}"
-        )
+    problems: list[str] = []
+    if config.mode == "script":
+        try:
+            script_header.read(config.extras["script_path"])
+        except script_header.ScriptError as error:
+            problems.append(str(error))
     upstream = config.extras.get("upstream_dir") or {**env, **config.environment}.get(registry.UPSTREAM_DIR)
     algorithm = None
-    try:
-        algorithm = registry.resolve(config.algo, upstream)
-    except registry.UnknownAlgorithmError as error:
-        problems.append(str(error))
+    if config.mode in MODULES:
+        parsed = registry.parse(config.algo)
+        algorithm = Algorithm(config.algo, "own", MODULES[config.mode], schema_name=parsed.schema_name)
+    else:
+        try:
+            algorithm = registry.resolve(config.algo, upstream)
+        except registry.UnknownAlgorithmError as error:
+            problems.append(str(error))
     sets = [] if algorithm is not None and algorithm.kind == "plugin" else ["base"]
     try:
         if sets:
-            sets = requirement_sets.for_run(config.algo, config.env_id)
+            sets = requirement_sets.for_run(config.algo, config.trained_env_id)
+        if config.stages:  # Syllabus-RL comes with it
+            sets = [*sets, "minigrid"]
         asked = requirement_sets.resolve(config.extras.get("requirements") or [])
         sets = list(dict.fromkeys([*sets, *asked]))
         problems += [str(missing) for missing in requirement_sets.missing(sets)]
@@ -65,11 +71,57 @@ def look(config: CleanRLWorkerConfig, env: Mapping[str, str]) -> Findings:
 
         script = algorithm.upstream_dir / "cleanrl" / f"{algorithm.target.removeprefix('cleanrl.')}.py"
         problems += [str(missing) for missing in foreign_requirements(script)]
-    return Findings(algorithm, sets, problems, unavailable)
+    return Findings(algorithm, sets, problems)
+
+
+_NOT_GYMNASIUMS = frozenset({"envpool", "procgen", "pettingzoo"})
+_PATIENCE_SECONDS = 300
+
+
+def try_out(config: CleanRLWorkerConfig, findings: Findings, env: Mapping[str, str]) -> dict[str, Any]:
+    """Make the environments and read the checkpoint or policy, in a process of its own. Raises PreflightError.
+
+    Returns what was seen. Environments of libraries other than gymnasium, and scripts, are taken on trust.
+    """
+    if config.mode == "script" or _NOT_GYMNASIUMS & set(findings.requirements):
+        return {}
+    extras = config.extras
+    words = [f"--algo={config.algo.removeprefix('cleanrl.')}"]
+    words += [f"--env-id={stage.env_id}" for stage in config.stages] or [f"--env-id={config.env_id}"]
+    if config.mode in MODULES:
+        words.append(f"--policy-path={extras['policy_path']}")
+    elif config.mode == "resume_training" and extras.get("checkpoint_path"):
+        words.append(f"--checkpoint-path={extras['checkpoint_path']}")
+    words += [f"--sha256={extras['checkpoint_sha256']}"] if extras.get("checkpoint_sha256") else []
+    command = [sys.executable, "-m", "cleanrl_worker.launcher", "cleanrl_worker.modes.check", *words]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            env={**env, **config.environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE_SECONDS,
+        )
+        seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise PreflightError([f"making the environment takes more than {_PATIENCE_SECONDS} s here"]) from None
+    except (IndexError, ValueError):
+        said = done.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
+        raise PreflightError([f"the environment can't be tried out here: {said[0][:500]}"]) from None
+    if seen["problems"]:
+        raise PreflightError([str(problem) for problem in seen["problems"]])
+    return seen
 
 
 def check_files(config: CleanRLWorkerConfig, env: Mapping[str, str]) -> None:
-    """The checkpoint to go on from has to be there. Only asked when the run really starts."""
+    """The checkpoint or model that the run needs has to be there. Only asked where the run really is to start."""
+    if config.mode in ("policy_eval", "interactive"):
+        given = config.extras["policy_path"]
+        if not Path(given).exists():
+            raise PreflightError([f"there is no policy at {given}; give the path of a model file or a checkpoint"])
+        return
     given = config.extras.get("checkpoint_path") if config.mode == "resume_training" else None
     given = given or {**env, **config.environment}.get(environment.RESUME_PATH)
     if given and not Path(given).exists():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import io
 import json
 import logging
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +20,8 @@ from cleanrl_worker.telemetry import FINAL_EVENTS, RUN_STARTED, read_events
 log = logging.getLogger(__name__)
 
 DEFAULT_ROOT = Path("var/trainer")
+PHASES_DIR = "CLEANRL_PHASES_DIR"
+"""Set for the workers that a script starts: each takes a folder of its own in there."""
 LOCK = ".lock"
 EARLIER = ".earlier"
 
@@ -30,13 +35,28 @@ class RunFolder:
     """The paths of one run."""
 
     path: Path
+    counter: Path | None = None
+    """Counts the folders that a script's phases have taken."""
 
     @classmethod
     def choose(cls, run_id: str, mode: str, env: Mapping[str, str], given: Path | None = None) -> RunFolder:
         """`given`, else what the environment names, else the place of this run under the current directory."""
-        named = given or env.get("CLEANRL_RUN_DIR") or env.get("MOSAIC_RUN_DIR")
+        named = given or env.get("CLEANRL_RUN_DIR")
+        if named is None and env.get(PHASES_DIR):
+            return cls._next_phase(Path(env[PHASES_DIR]).absolute())
+        named = named or env.get("MOSAIC_RUN_DIR")
         default = DEFAULT_ROOT / ("evals" if mode == "policy_eval" else "runs") / run_id
         return cls(Path(named or default).absolute())
+
+    @classmethod
+    def _next_phase(cls, phases: Path) -> RunFolder:
+        """A worker that a script starts: the folders are numbered in the order of their starts."""
+        counter = phases / ".count"
+        try:
+            taken = int(counter.read_text())
+        except (OSError, ValueError):
+            taken = 0
+        return cls(phases / str(taken + 1), counter)
 
     @property
     def config(self) -> Path:
@@ -73,6 +93,8 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if self.counter is not None:
+                self.counter.write_text(self.path.name)
             lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise RunFolderError(self._sentence(error)) from None
@@ -148,16 +170,30 @@ class History:
         starts, seconds, base, outcome = 0, 0.0, 0.0, None
         began: float | None = None
         for event in events:
+            payload = event.get("payload") if isinstance(event.get("payload"), dict) else {}
+            if payload.get("dry_run"):
+                continue  # nothing was run
             at = float(event.get("timestamp") or 0.0)
             if event["event"] == RUN_STARTED:
                 starts, began, base, outcome = starts + 1, at, seconds, None
             if began is not None:
                 seconds = base + max(0.0, at - began)
             if event["event"] in FINAL_EVENTS:
-                payload = event.get("payload")
-                outcome = str((payload if isinstance(payload, dict) else {}).get("outcome") or event["event"])
+                outcome = str(payload.get("outcome") or event["event"])
                 began = None
         return cls(starts, outcome, seconds)
+
+
+def open_plain(path: Path) -> io.BufferedReader:
+    """Open a file that a stranger may have put there: no link is followed, and no pipe or device is waited for.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def write_atomically(path: Path, text: str) -> None:

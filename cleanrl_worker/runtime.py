@@ -29,6 +29,7 @@ from cleanrl_worker import (
 from cleanrl_worker.book import Book, RunOptions
 from cleanrl_worker.config import CleanRLWorkerConfig
 from cleanrl_worker.fastlane import segment
+from cleanrl_worker.modes import commands
 from cleanrl_worker.progress import ProgressLine, terminal_of
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY, Algorithm
 from cleanrl_worker.runfolder import History, RunFolder, RunFolderError
@@ -93,15 +94,18 @@ def plan(config: CleanRLWorkerConfig, options: RunOptions, env: Mapping[str, str
     folder = RunFolder.choose(config.run_id, config.mode, merged, options.run_dir)
     command: list[str] = []
     if findings.algorithm is not None:
-        arguments = flags.build(
-            findings.algorithm,
-            env_id=config.env_id,
-            total_timesteps=config.total_timesteps,
-            seed=config.seed,
-            track=config.wandb,
-            cuda=config.cuda,
-            extras=config.extras,
-        )
+        if config.mode in commands.MODULES:
+            arguments = commands.arguments(config)
+        else:
+            arguments = flags.build(
+                findings.algorithm,
+                env_id=config.trained_env_id,
+                total_timesteps=config.total_timesteps,
+                seed=config.seed,
+                track=config.wandb,
+                cuda=config.cuda,
+                extras=config.extras,
+            )
         command = flags.check_command(
             [sys.executable, "-m", "cleanrl_worker.launcher", findings.algorithm.target, *arguments]
         )
@@ -133,6 +137,7 @@ class CleanRLWorkerRuntime:
         if planned.findings.problems:
             raise preflight.PreflightError(planned.findings.problems)
         preflight.check_files(self.config, self._env)
+        seen = preflight.try_out(self.config, planned.findings, self._env) if self.config.dry_run else {}
         folder = planned.folder
         lock = folder.take()
         try:
@@ -144,6 +149,8 @@ class CleanRLWorkerRuntime:
                 log.info("what earlier starts left is now in %s", folder.set_aside())
                 history = History()
             folder.prepare(self.config.to_dict())
+            if self.config.dry_run:
+                return self._report(planned, seen)
             self._sweep()
             return self._run(planned, history, go_on)
         finally:
@@ -168,12 +175,37 @@ class CleanRLWorkerRuntime:
         """An earlier start completed: say so again to whoever did not hear it, and end."""
         message = "the run had completed in an earlier start"
         log.info(message)
+        if folder.counter is not None:
+            self._repeat(folder)
         ending = Ending("completed", 0, "Completed", message, 0)
         with contextlib.ExitStack() as stack:
             events = _opened_events(folder, self.config.run_id, None, stack)
             book = Book(self.config, self.options, folder, events, ProgressLine(None))
             self._connect(book, stack, lambda _: None, lambda _: None)
             book.write_record(ending)
+        return ending
+
+    def _repeat(self, folder: RunFolder) -> None:
+        """Tell the script that started us again what became of this phase: its lines are how it knows."""
+        last = {event["event"]: event for event in telemetry.read_events(folder.events)}
+        for name in (telemetry.RUN_STARTED, telemetry.TRAINING_STARTED, telemetry.SCALARS, telemetry.RUN_COMPLETED):
+            if name in last:
+                self._stdout.write(telemetry.encode(last[name]).decode())
+        self._stdout.flush()
+
+    def _report(self, planned: Plan, seen: dict[str, Any]) -> Ending:
+        """A dry run where the run would run: everything was checked, and what would run is said instead of run."""
+        assert planned.algorithm is not None
+        ending = Ending("completed", 0, "DryRun", "the run could start here; nothing was run", 0)
+        with contextlib.ExitStack() as stack:
+            events = _opened_events(planned.folder, self.config.run_id, self._stdout, stack)
+            book = Book(self.config, self.options, planned.folder, events, ProgressLine(None))
+            book.command = self.config.redactor.command(planned.command)
+            book.requirements = planned.findings.requirements
+            book.summary = {"dry_run": True, "summary": {**planned.summary(), **seen}}
+            self._connect(book, stack, lambda _: None, lambda _: None)
+            book.started(planned.algorithm, False)
+            book.finish(ending, None)
         return ending
 
     def _sweep(self) -> None:
@@ -189,6 +221,7 @@ class CleanRLWorkerRuntime:
         wandb = wandb_mode.resolve(
             {**config.extras, **config.secrets}, base, folder.path, config.run_id, enabled=config.wandb
         )
+        wandb = wandb_mode.unless_unreachable(wandb, config.extras, base)
         child_env = environment.build(
             config, planned.algorithm, folder, base=self._env, wandb=wandb.environment, go_on=go_on
         )
@@ -198,8 +231,9 @@ class CleanRLWorkerRuntime:
             child_env = child_environment(child_env)
         with contextlib.ExitStack() as stack:
             stack.callback(segment.unlink_run, config.run_id)
-            terminal = terminal_of(sys.stderr, self._stdout)
-            events = _opened_events(folder, config.run_id, self._stdout, stack)
+            talks = config.mode == "interactive"  # then stdout is the protocol's, and events go to stderr
+            terminal = None if talks else terminal_of(sys.stderr, self._stdout)
+            events = _opened_events(folder, config.run_id, sys.stderr if talks else self._stdout, stack)
             book = Book(config, options, folder, events, ProgressLine(terminal))
             book.command = config.redactor.command(planned.command)
             book.requirements = planned.findings.requirements
@@ -216,6 +250,7 @@ class CleanRLWorkerRuntime:
                     stdout_log=folder.stdout_log,
                     stderr_log=folder.stderr_log,
                     speaks=planned.algorithm.kind == "own",
+                    talks=talks,
                     log_cap=options.log_cap,
                     log_keep=options.log_keep,
                 ),
@@ -230,21 +265,34 @@ class CleanRLWorkerRuntime:
             self._serve_metrics(book, stack)
             wishes = _Wishes(supervisor)
             self._connect(book, stack, wishes.desired, wishes.refused)
-            return self._supervise(supervisor, book, planned.algorithm, wandb.notes, go_on)
+            return self._supervise(supervisor, book, planned.algorithm, wandb, go_on)
 
     def _supervise(
-        self, supervisor: Supervisor, book: Book, algorithm: Algorithm, notes: tuple[str, ...], go_on: bool
+        self, supervisor: Supervisor, book: Book, algorithm: Algorithm, wandb: wandb_mode.Plan, go_on: bool
     ) -> Ending:
         try:
             book.started(algorithm, go_on)
-            for note in notes:
+            for note in wandb.notes:
                 book.note("info", note)
             ending = judge(left := supervisor.run())
         except OSError as error:  # the child could not be started, or the folder takes nothing at all
             left = None
             ending = Ending("failed", 1, "StartFailed", f"the run could not be started: {error}")
+        if wandb.uploads_at_end and ending.outcome in ("completed", "failed"):  # else the grace period is running
+            self._upload(book, wandb)
         book.finish(ending, left)
         return ending
+
+    def _upload(self, book: Book, wandb: wandb_mode.Plan) -> None:
+        from cleanrl_worker import wandb_sync
+
+        environ = {**self._env, **self.config.environment, **wandb.environment}
+        result = wandb_sync.sync(book.folder.path, environ, self.config.extras)
+        try:
+            book.note("info" if result.done else "warning", result.message)
+            book.linked(result.url)
+        except OSError as error:
+            log.error("the run's folder can't be written: %s", error)  # noqa: TRY400 - a sentence is enough
 
     def _serve_metrics(self, book: Book, stack: contextlib.ExitStack) -> None:
         if self.options.metrics_port is None:

@@ -1,37 +1,163 @@
-"""TensorBoard beside the worker: started as a child, ended the moment the pod ends.
+"""What runs beside the worker and outlives it: TensorBoard, and whoever finishes the analytics of a worker that was killed.
 
-A container's first process gets no default signal handling, and TensorBoard installs its own only after seconds of imports: a
-pod whose worker ended early would wait out its whole grace period, and hold its GPU for it. The arguments are TensorBoard's.
+    python -m cleanrl_worker.sidecar --run-dir RUN --runs-dir RUNS --index-dir INDEX -- --logdir LOGS --port 6006
+    python -m cleanrl_worker.sidecar --all-runs RUNS -- --port 6006
+
+What follows `--` is TensorBoard's. A container's first process gets no default signal handling, and TensorBoard installs its
+own only after seconds of imports: a pod whose worker ended early would wait out its whole grace period, and hold its GPU for
+it. So TensorBoard is a child, ended the moment the pod ends. The kubelet stops a sidecar after the worker, and that is when
+the manifest of a worker that could not write its own end is written; its digest is left as this container's last message.
+
+`--all-runs` shows every run of a claim in one TensorBoard, under names that people can read.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
+
+from cleanrl_worker import analytics
+
+log = logging.getLogger(__name__)
+
+FIRST_LOOK, NEXT_LOOKS = 60.0, 600.0
+"""Seconds after which the index is written: the worker has its manifest by then; and then from time to time."""
+LINK_SECONDS = 30.0
+"""How often the names of all runs are looked at."""
+_UNFIT = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve until told to stop. TensorBoard's own end is this program's end, with the same exit code."""
+    stopped = threading.Event()
     child: subprocess.Popen[bytes] | None = None
-    told = False
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal told
-        told = True
+        stopped.set()
         if child is not None:
             child.kill()  # it only reads: nothing can be lost
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    given = sys.argv[1:] if arguments is None else arguments
-    child = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *given])
-    if told:  # the signal came between the handler and the start
-        child.kill()
-    code = child.wait()
+    args, tensorboard = parse(sys.argv[1:] if arguments is None else arguments)
+    with contextlib.ExitStack() as stack:
+        if args.all_runs is not None:
+            tensorboard += ["--logdir", str(stack.enter_context(readable_names(args.all_runs, stopped)))]
+        if args.index_dir is not None:
+            threading.Thread(target=keep_index, args=(args.runs_dir, args.index_dir, stopped), daemon=True).start()
+        child = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *tensorboard])
+        if stopped.is_set():  # the signal came between the handler and the start
+            child.kill()
+        code = child.wait()
+    told = stopped.is_set()
+    stopped.set()
+    if told:
+        finish(args)
     return 0 if told else code
 
 
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Our own arguments, and TensorBoard's."""
+    parser = argparse.ArgumentParser(prog="python -m cleanrl_worker.sidecar", allow_abbrev=False)
+    parser.add_argument("--run-dir", type=Path, help="the run whose manifest is finished when its worker could not")
+    parser.add_argument("--runs-dir", type=Path, help="the folder with all runs of the claim")
+    parser.add_argument("--index-dir", type=Path, help="where their index.json goes; needs --runs-dir")
+    parser.add_argument("--message-path", type=Path, help="where the digest of a finished manifest is left")
+    parser.add_argument("--all-runs", type=Path, help="show all runs in this folder, instead of TensorBoard's --logdir")
+    args, rest = parser.parse_known_args(arguments)
+    if (args.index_dir is None) != (args.runs_dir is None):
+        parser.error("--index-dir and --runs-dir go together")
+    return args, [argument for argument in rest if argument != "--"]
+
+
+def finish(args: argparse.Namespace) -> None:
+    """The worker is gone: end its manifest if it did not, then the index. Each is tried on its own."""
+    if args.run_dir is not None:
+        try:
+            digest = analytics.finalise(args.run_dir)
+            if digest is not None and args.message_path is not None:
+                args.message_path.write_text(json.dumps({"manifestSha256": digest}))
+        except OSError as error:
+            log.error("the run's manifest can't be finished: %s", error)  # noqa: TRY400 - a sentence is enough
+    if args.index_dir is not None:
+        write_index(args.runs_dir, args.index_dir)
+
+
+def keep_index(runs: Path, into: Path, stopped: threading.Event) -> None:
+    """Write the index now and then, until told to stop."""
+    wait = FIRST_LOOK
+    while not stopped.wait(wait):
+        write_index(runs, into)
+        wait = NEXT_LOOKS
+
+
+def write_index(runs: Path, into: Path) -> None:
+    """The index of all runs; a claim that does not take it costs nothing else."""
+    try:
+        analytics.rebuild_index(runs, into)
+    except OSError as error:
+        log.error("index.json can't be written: %s", error)  # noqa: TRY400 - a sentence is enough
+
+
+@contextlib.contextmanager
+def readable_names(runs: Path, stopped: threading.Event) -> Iterator[Path]:
+    """A folder of links to the runs' TensorBoard folders, kept current; TensorBoard names runs by folders."""
+    farm = Path(tempfile.mkdtemp(prefix="all-runs-"))
+
+    def keep() -> None:
+        while not stopped.wait(LINK_SECONDS):
+            link_runs(runs, farm)
+
+    try:
+        link_runs(runs, farm)
+        threading.Thread(target=keep, daemon=True).start()
+        yield farm
+    finally:
+        shutil.rmtree(farm, ignore_errors=True)  # the links, not what they lead to
+
+
+def link_runs(runs: Path, farm: Path) -> None:
+    """Bring the links to what is there. A run that has no events yet gets its link when it has."""
+    wanted: dict[str, Path] = {}
+    try:
+        for entry in analytics.indexed(runs):
+            folder = runs / entry["path"]
+            logs = folder / (entry["tensorboard_dir"] or "tensorboard")
+            if logs.is_dir() and logs.resolve().is_relative_to(folder.resolve()):  # not out of its folder by a link
+                name = readable(entry)
+                wanted[name if name not in wanted else f"{name}__{len(wanted)}"] = logs
+    except OSError as error:
+        log.warning("%s can't be read: %s", runs, error)
+        return
+    with os.scandir(farm) as entries:
+        present = {entry.name for entry in entries}
+    for name in present - wanted.keys():
+        (farm / name).unlink(missing_ok=True)
+    for name in wanted.keys() - present:
+        (farm / name).symlink_to(wanted[name], target_is_directory=True)
+
+
+def readable(entry: dict[str, object]) -> str:
+    """A run's name for people: algorithm, environment, seed, and enough of its id to tell it from others."""
+    parts = [entry["algo"], entry["env_id"], f"seed={entry['seed']}" if entry["seed"] is not None else None]
+    told = "__".join(_UNFIT.sub("-", str(part))[:60] for part in parts if part)
+    ident = _UNFIT.sub("-", str(entry["path"]))
+    return f"{told}__{ident[-8:]}" if told else ident
+
+
 if __name__ == "__main__":
+    logging.basicConfig(format="%(message)s")
     sys.exit(main())

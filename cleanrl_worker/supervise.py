@@ -47,6 +47,8 @@ class Launch:
     stdout_log: Path
     stderr_log: Path
     speaks: bool
+    talks: bool
+    """Stdin and stdout are the child's own, for a conversation with whoever holds their other ends."""
     log_cap: int
     log_keep: int
 
@@ -258,8 +260,8 @@ class Supervisor:
         with theirs:
             child = subprocess.Popen(
                 self._launch.command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdin=None if self._launch.talks else subprocess.DEVNULL,
+                stdout=None if self._launch.talks else subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=self._launch.folder,
                 env=environment,
@@ -267,9 +269,9 @@ class Supervisor:
                 start_new_session=True,
             )
         self._child = child
-        assert child.stdout is not None
-        assert child.stderr is not None
         for name, pipe in (("stdout", child.stdout), ("stderr", child.stderr)):
+            if pipe is None:
+                continue
             os.set_blocking(pipe.fileno(), False)
             self._selector.register(pipe.fileno(), selectors.EVENT_READ, self._log_reader(pipe.fileno(), logs[name]))
         ours.setblocking(False)

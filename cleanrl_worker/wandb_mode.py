@@ -12,17 +12,18 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from cleanrl_worker.redact import HIDDEN
+from cleanrl_worker.runfolder import open_plain
 
 DEFAULT_BASE_URL = "https://api.wandb.ai"
 RUN_FOLDER = re.compile(r"(offline-)?run-\d{8}_\d{6}-([A-Za-z0-9_.\-]+)")
 _LOCAL = ("127.0.0.1", "localhost", "::1")
-_RUN_URL = re.compile(rb"https?://[^\s/]+/([\w.\-]+)/([\w.\-]+)/runs/([\w.\-]+)")
+_RUN_URL = re.compile(rb"https?://[^\s/@]{1,253}/([\w.\-]{1,128})/([\w.\-]{1,128})/runs/([\w.\-]{1,128})")
 _MAX_LOG_BYTES = 1024 * 1024
 
 
@@ -38,6 +39,13 @@ class Plan:
     run_id: str | None = None
     notes: tuple[str, ...] = ()
     """Sentences for the log."""
+    cut_off: bool = False
+    """It would be online if the server could be reached."""
+
+    @property
+    def uploads_at_end(self) -> bool:
+        """It is offline for want of a network only: there is a key."""
+        return self.cut_off and bool(self.environment.get("WANDB_API_KEY"))
 
     def manifest(self) -> dict[str, Any]:
         """The part of it that may be written down."""
@@ -89,8 +97,15 @@ def resolve(
         "WANDB_NAME": _text(extras.get("wandb_run_name")) or environ.get("WANDB_NAME") or run_id,
         "WANDB_RUN_ID": _run_id(wandb_run),
         "WANDB_RESUME": environ.get("WANDB_RESUME", "allow"),  # the next attempt goes on with the same run
+        "WANDB_ERROR_REPORTING": environ.get("WANDB_ERROR_REPORTING", "false"),  # crash reports go to a third party
     }
-    named = {"WANDB_ENTITY": entity, "WANDB_PROJECT": project, "WANDB_EMAIL": _text(extras.get("wandb_email"))}
+    named = {
+        "WANDB_ENTITY": entity,
+        "WANDB_PROJECT": project,
+        "WANDB_EMAIL": _text(extras.get("wandb_email")),
+        "WANDB_RUN_GROUP": _text(extras.get("wandb_group")),
+        "WANDB_TAGS": _tags(extras.get("wandb_tags")),
+    }
     environment.update({name: value for name, value in named.items() if value})
     key = environ.get("WANDB_API_KEY", "").strip() or _key(extras)
     mode, note = _mode(environ, key)
@@ -101,6 +116,18 @@ def resolve(
     environment.update(proxies)
     notes = tuple(text for text in (note, proxy_note) if text)
     return Plan(True, mode, environment, entity, project, environment["WANDB_RUN_ID"], notes)
+
+
+def unless_unreachable(plan: Plan, extras: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
+    """The plan, turned to offline when the server can't be reached: W&B itself would wait for minutes, then fail the run."""
+    if plan.mode != "online":
+        return plan
+    reached, sentence = probe({**environ, **plan.environment}, extras)
+    if reached:
+        return plan
+    note = f"W&B is kept offline, and uploaded at the end of the run if that is possible then: {sentence}"
+    environment = {**plan.environment, "WANDB_MODE": "offline"}
+    return replace(plan, mode="offline", environment=environment, notes=(*plan.notes, note), cut_off=True)
 
 
 def resolve_proxies(extras: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
@@ -159,13 +186,16 @@ def discovered(
         if match[1] is not None:
             offline.append(path)
     run_path = _text(extras.get("wandb_run_path")) or None
+    url = plan.get("url") or (logged_url(run_dir, newest) if newest else None)
     if not run_path and newest:
-        run_path = _logged_run_path(run_dir, newest)
-        if not run_path and entity and project:
+        if url:
+            run_path = "/".join([*urlsplit(url).path.strip("/").split("/")[:2], newest])
+        elif entity and project:
             run_path = f"{entity}/{project}/{newest}"
     return {
         "enabled": bool(plan.get("enabled")) or bool(listed),
         "run_path": run_path,
+        "url": url,
         "entity": entity or None,
         "project": project or None,
         "runs": listed,
@@ -234,18 +264,24 @@ def _run_id(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.\-]", "-", text)[:64]
 
 
-def _logged_run_path(run_dir: Path, run_id: str) -> str | None:
-    """entity/project/id from the address that W&B prints when it is online."""
+def logged_url(run_dir: Path, run_id: str) -> str | None:
+    """The run's address, which W&B prints when it is online."""
     for name in ("logs/cleanrl.stderr.log", "logs/cleanrl.stdout.log"):
         try:
-            descriptor = os.open(run_dir / name, os.O_RDONLY | os.O_NOFOLLOW)
-            with os.fdopen(descriptor, "rb") as file:
+            with open_plain(run_dir / name) as file:
                 text = file.read(_MAX_LOG_BYTES)
         except OSError:
             continue
-        for match in _RUN_URL.finditer(text):
-            if match[3].decode() == run_id:
-                return "/".join(part.decode() for part in match.groups())
+        if url := url_in(text, run_id):
+            return url
+    return None
+
+
+def url_in(text: bytes, run_id: str | None = None) -> str | None:
+    """The address of a run in what W&B has printed."""
+    for match in _RUN_URL.finditer(text):
+        if run_id in (None, match[3].decode()):
+            return match[0].decode()
     return None
 
 
@@ -261,6 +297,12 @@ def _host(url: str) -> str:
 
 def _scrub(text: str, proxy: str | None) -> str:
     return text.replace(proxy, _host(proxy)) if proxy else text
+
+
+def _tags(value: Any) -> str:
+    """W&B takes them as one text with commas; W&B's own limit is 64 characters each."""
+    tags = value if isinstance(value, list | tuple) else _text(value).split(",")
+    return ",".join(tag[:64] for tag in (_text(tag).replace(",", " ") for tag in tags) if tag)
 
 
 def _text(value: Any) -> str:

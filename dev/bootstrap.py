@@ -31,6 +31,7 @@ SYSTEM_PACKAGES = {
     "libqt5gui5": "the Procgen environments of envpool",
     "libqt5core5a": "the Procgen environments of envpool",
     "jq": "the shipped training scripts",
+    "prometheus": "the tests of metrics, dashboards and alerts",
 }
 
 
@@ -151,7 +152,7 @@ def install_system_packages() -> None:
     if not missing:
         return
     if can_install_packages():
-        apt_install(missing, "that some environments load")
+        apt_install(missing, "that environments, scripts and tests need")
         return
     uses = ", ".join(sorted({SYSTEM_PACKAGES[name] for name in missing}))
     sys.stderr.write(f"setup: left out, since this is not root: {' '.join(missing)} (for {uses})\n")

@@ -1,8 +1,8 @@
 """Model files: ours, upstream's and MOSAIC's, told apart by keys and shapes. Only tensors and plain data are ever unpickled.
 
 Known layouts of a file: a bare state_dict; `{"model_state_dict", "global_step", ...}`; `{"model_weights", "args"}` (C51); a
-tuple of state_dicts, the actor's first (DDPG, TD3, SAC). Known networks: see `build_agent` here, and the value and actor
-networks in `evals/policies.py`.
+tuple of state_dicts, the actor's first (DDPG, TD3, SAC); flax's bytes of the like (see `flax_files.py`). Known networks: see
+`build_agent` here, and the value and actor networks in `evals/policies.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cleanrl_worker.agents.flax_files import is_flax, read_flax
 from cleanrl_worker.agents.gru import GRUAgent
 from cleanrl_worker.agents.minigrid import CODES, MinigridAgent
 from cleanrl_worker.agents.mlp import MLPAgent
@@ -27,11 +28,28 @@ Weights = Mapping[str, Any]
 def read_model(path: Path) -> Any:
     """What the file holds, as it was saved. Raises BadConfig for files that are not models."""
     try:
+        with path.open("rb") as file:
+            head = file.read(1)
+        if is_flax(head):
+            return read_flax(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise BadConfig(f"The model {path} does not exist.") from error
+    except BadConfig:
+        raise
     except Exception as error:  # torch raises what it likes for a file that is none
         raise BadConfig(f"{path} is not a model file that can be read safely: {error}") from error
+
+
+def write_model(model: Any, path: Path) -> None:
+    """Write a model file, whole or not at all: bytes as they are (flax's), anything else as torch saves it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    if isinstance(model, bytes):
+        temporary.write_bytes(model)
+    else:
+        torch.save(as_tensors(model), temporary)
+    temporary.rename(path)
 
 
 def read_weights(path: Path) -> tuple[Any, int]:
@@ -88,7 +106,9 @@ def build_agent(weights: Weights) -> MLPAgent | MinigridAgent | GRUAgent | None:
         actions, inputs = shape("actor.2.weight")[0], shape("actor.0.weight")[1]
         if "cnn.network.7.weight" in weights:  # ours: a linear layer ends the backbone
             features, flat = shape("cnn.network.7.weight")
-            agent = MinigridAgent(actions, view=_view(flat), features=features, scale=CODES)
+            agent = MinigridAgent(
+                actions, view=_view(flat), features=features, scale=float(weights.get("cnn.scale", CODES))
+            )
         else:  # MOSAIC's: the heads sit on the flattened image
             agent = MinigridAgent(actions, view=_view(inputs), features=None, scale=255.0)
     elif "gru.weight_ih_l0" in weights:

@@ -14,13 +14,16 @@ CODES = 10.0
 class MinigridCNN(nn.Module):
     """Three 3x3 convolutions that keep the size, flattened, and a linear layer to `features`.
 
-    `features=None` leaves the linear layer out: older files have the heads right on the flattened image, and were trained with
-    `scale=255`.
+    Codes are divided by `scale`. `features=None` leaves the linear layer out: older files have the heads right on the flattened
+    image, and were trained with `scale=255`.
     """
+
+    scale: torch.Tensor
 
     def __init__(self, view: int = 7, features: int | None = 128, scale: float = CODES) -> None:
         super().__init__()
-        self.scale = scale
+        # A file says so when its network was trained with another scale; without a word it is the usual one.
+        self.register_buffer("scale", torch.tensor(float(scale)), persistent=scale != CODES and features is not None)
         flat = 64 * view * view
         layers: list[nn.Module] = []
         for inputs, outputs in ((3, 32), (32, 64), (64, 64)):

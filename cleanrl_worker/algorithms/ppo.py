@@ -70,6 +70,8 @@ class Args(SaveArgs):
     """whether each episode is a new level; if not, every episode starts from the same seed"""
     max_episode_steps: int | None = None
     """the time limit of an episode; unset means 256 in MiniGrid and BabyAI, and the environment's own elsewhere"""
+    minigrid_scale: float = 10.0
+    """the cell codes of MiniGrid's and BabyAI's images are divided by this; 10 is the largest code"""
     reward_scale: float = 1.0
     """rewards are multiplied by this for learning; logged returns are not"""
 
@@ -202,7 +204,9 @@ class TorchLearner:
         self.device = ppo_torch.device_for(args)
         images = len(envs.obs_shape) == 3
         agent = (
-            MinigridAgent(actions, envs.obs_shape[0]) if images else MLPAgent(envs.obs_shape[0], actions, shared=True)
+            MinigridAgent(actions, envs.obs_shape[0], scale=args.minigrid_scale)
+            if images
+            else MLPAgent(envs.obs_shape[0], actions, shared=True)
         )
         self.agent: Any = agent.to(self.device)
         self.optimizer = ppo_torch.FlatAdam(self.agent)
@@ -229,6 +233,8 @@ def check(args: Args) -> None:
     """Fill in the computed flags and refuse what can't work."""
     if args.num_envs < 1 or args.num_steps < 1:
         raise BadConfig("--num-envs and --num-steps must be at least 1.")
+    if not (args.minigrid_scale > 0 and math.isfinite(args.minigrid_scale)):
+        raise BadConfig(f"--minigrid-scale must be more than 0, not {args.minigrid_scale}.")
     args.batch_size = args.num_envs * args.num_steps
     if args.num_minibatches < 1 or args.batch_size % args.num_minibatches:
         raise BadConfig(

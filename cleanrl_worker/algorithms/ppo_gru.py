@@ -91,7 +91,7 @@ class Args(SaveArgs):
 class Memory:
     """The recurrent state of all environments: now, and when the rollout began. Kept in checkpoints."""
 
-    def __init__(self, agent: GRUAgent, num_envs: int) -> None:
+    def __init__(self, agent: Any, num_envs: int) -> None:
         self.now = agent.initial_memory(num_envs)
         self.at_start = self.now.clone()
 
@@ -148,11 +148,19 @@ def train(args: Args, run: Run) -> None:
     )
     actions_n = require_discrete_actions(envs, "ppo_gru", instead="ppo_continuous_action")
     seed_torch(args)
-    device = device_for(args)
     masked = MASKED_BY_DEFAULT if args.mask_invalid_actions else ()
-    agent = GRUAgent(int(np.prod(envs.obs_shape)), actions_n, args.gru_hidden_size, args.gru_num_layers, masked).to(
-        device
+    learn(
+        args,
+        run,
+        envs,
+        GRUAgent(int(np.prod(envs.obs_shape)), actions_n, args.gru_hidden_size, args.gru_num_layers, masked),
     )
+
+
+def learn(args: Any, run: Run, envs: Any, agent: Any) -> None:
+    """Collect rollouts and learn from whole sequences of them, until the run is over. `agent` is one with a memory."""
+    device = device_for(args)
+    agent.to(device)
     optimizer = FlatAdam(agent)
     memory = Memory(agent, args.num_envs)
     rollout = Rollout(
@@ -194,9 +202,9 @@ def train(args: Args, run: Run) -> None:
             rollout.values[t] = values.cpu().numpy()
             step = envs.step(rollout.actions[t])
             rollout.rewards[t] = step.rewards
-            rollout.ends[t] = False
-            if step.episodes:
-                rollout.ends[t] = step.dones
+            rollout.ends[t] = step.dones
+            rollout.end_values[t] = 0.0
+            if step.truncated.any():
                 # Time limits are not the end of the world: the final observation's value is bootstrapped.
                 _, final_values, _ = look(step.next_obs, after, np.zeros(args.num_envs, bool))
                 rollout.end_values[t] = final_values.cpu().numpy() * step.truncated

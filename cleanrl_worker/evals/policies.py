@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cleanrl_worker.training import checkpoints
 from cleanrl_worker.training.dense import log_softmax
 from cleanrl_worker.training.envs import Envs
 from cleanrl_worker.training.errors import BadConfig
@@ -42,11 +43,28 @@ class Policy(ABC):
         """An action per row. `starts` marks rows that begin an episode."""
 
 
-def load_policy(path: Path, envs: Envs) -> Policy:
-    """Read a model file and check that it fits the environments. Raises BadConfig, with the remedy."""
+def load_policy(
+    path: Path, envs: Envs, *, algo: str | None = None, env_id: str | None = None, sha256: str | None = None
+) -> Policy:
+    """Read a saved policy and check that it fits the environments. Raises BadConfig, with the remedy.
+
+    `path` is what `checkpoints.find` takes: a model file, a checkpoint, or a folder of either. A checkpoint knows its
+    algorithm and environment, which must be those given; of a model file only the shapes can be compared. `sha256` is the
+    digest that it must have.
+    """
     from cleanrl_worker.agents.loading import read_model
 
-    policy = policy_of(read_model(path), envs)
+    if not path.exists():
+        raise BadConfig(f"The model {path} does not exist: give the path of a model file or a checkpoint.")
+    try:
+        found = checkpoints.find(path, sha256)
+    except (checkpoints.BadCheckpoint, OSError) as error:
+        raise BadConfig(f"{error} Choose another checkpoint or model file.") from error
+    if isinstance(found, Path):
+        path, model = found, read_model(found)
+    else:
+        path, model = found.path, _model_of(found, algo, env_id)
+    policy = policy_of(model, envs)
     if policy is None:
         raise BadConfig(f"{path} holds no network that is known here: its keys fit none of the algorithms.")
     have = math.prod(envs.obs_shape) if len(envs.obs_shape) == 1 or policy.flattens else None
@@ -58,10 +76,41 @@ def load_policy(path: Path, envs: Envs) -> Policy:
     return policy
 
 
+def _model_of(loaded: checkpoints.Loaded, algo: str | None, env_id: str | None) -> Any:
+    """The networks in a full checkpoint, laid out as the algorithm's model file has them."""
+    problem = checkpoints.mismatch(loaded, algo, env_id) if algo is not None and env_id is not None else None
+    if problem is not None:
+        raise BadConfig(problem)
+    try:
+        kept = loaded.state["kept"]
+        agent, environments = kept["agent"], kept.get("envs") or {}
+        if isinstance(agent.get("model"), list):  # an actor with its critics
+            return tuple(agent["model"])
+        statistics = environments.get("obs_normaliser")
+        weights = dict(agent)
+        if statistics is not None:
+            weights |= {f"obs_normaliser.{name}": statistics[name] for name in ("mean", "var", "count")}
+        args = dict(loaded.meta["args"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadConfig(f"The checkpoint {loaded.path} holds no networks that are known here ({error!r}).") from error
+    return {"model_weights": weights, "args": args} if "n_atoms" in args else weights
+
+
 def policy_of(model: Any, envs: Envs) -> Policy | None:
     """The policy inside a loaded model file, None when it is not recognised."""
+    from cleanrl_worker.agents.flax_files import named_as_torch
     from cleanrl_worker.agents.loading import build_agent, weights_of
+    from cleanrl_worker.evals.image_policies import image_policy
+    from cleanrl_worker.evals.pixel_policies import pixel_policy
 
+    actions = int(envs.single_action_space.n) if envs.discrete else None
+    on_pixels = pixel_policy(model, actions, envs.obs_shape)
+    if on_pixels is not None:
+        return on_pixels
+    model = named_as_torch(model)
+    on_images = image_policy(model, actions)
+    if on_images is not None:
+        return on_images
     if isinstance(model, list | tuple):
         return _actor(model[0], envs)
     weights = weights_of(model)
@@ -69,6 +118,8 @@ def policy_of(model: Any, envs: Envs) -> Policy | None:
         return None
     if "actor_mean.0.weight" in weights:
         return GaussianPolicy(weights)
+    if "actor.4.weight" in weights or ("network.0.weight" in weights and "actor.weight" in weights):
+        return DenseActorPolicy(weights)
     agent = build_agent(weights)
     if agent is not None:
         return ActorCriticPolicy(agent)
@@ -186,21 +237,31 @@ class BoundedActorPolicy(Policy):
         return np.asarray(np.clip(actions, self.low, self.high))
 
 
+class DenseActorPolicy(Policy):
+    """PPO for discrete actions and vectors: an actor of its own, or one over a shared trunk."""
+
+    def __init__(self, weights: Weights) -> None:
+        shared = "actor.weight" in weights
+        self.trunk = Dense(weights, _linear_names(weights, "network"), "tanh") if shared else None
+        self.actor = Dense(weights, ["actor"] if shared else _linear_names(weights, "actor"), "tanh")
+        self.obs_size = (self.trunk or self.actor).inputs
+
+    def __call__(self, obs: Any, _starts: Any, rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
+        hidden = obs if self.trunk is None else self.trunk(obs, activate_last=True)
+        return choose(self.actor(hidden), rng, greedy)
+
+
 class ActorCriticPolicy(Policy):
-    """PPO for discrete actions: dense, convolutional or recurrent."""
+    """PPO for discrete actions, convolutional or recurrent."""
 
     def __init__(self, agent: Any) -> None:
         from cleanrl_worker.agents.gru import GRUAgent
-        from cleanrl_worker.agents.mlp import MLPAgent
 
         self.agent = agent.eval()
         self.recurrent = self.flattens = isinstance(agent, GRUAgent)
         self.memory: Any = None
         if self.recurrent:
             self.obs_size = agent.encoder[0].in_features
-        elif isinstance(agent, MLPAgent):
-            first = agent.network if agent.shared else agent.actor
-            self.obs_size = first[0].in_features  # type: ignore[index] # a Sequential of Linears
 
     def __call__(self, obs: Any, starts: Any, rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
         import torch
@@ -214,10 +275,14 @@ class ActorCriticPolicy(Policy):
                 logits = logits[0]
             else:
                 logits, _ = self.agent(torch.as_tensor(obs))
-        scores = logits.numpy()
-        if not greedy:
-            scores = scores - np.log(rng.standard_exponential(scores.shape))
-        return np.asarray(scores.argmax(axis=1))
+        return choose(logits.numpy(), rng, greedy)
+
+
+def choose(logits: npt.NDArray[np.float32], rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
+    """The likeliest action of each row, or one drawn from the softmax: the largest of logit + Gumbel noise."""
+    if not greedy:
+        logits = logits - np.log(rng.standard_exponential(logits.shape, dtype=np.float32))
+    return np.asarray(logits.argmax(axis=1))
 
 
 def _array(value: Any) -> npt.NDArray[np.float32]:

@@ -35,6 +35,8 @@ class RunState:
     episodes: int | None = None
     scalars: Mapping[str, float] = field(default_factory=dict)
     """Newest value by tag: charts/episodic_return, losses/value_loss, ..."""
+    rolling_return: float | None = None
+    """Smoothed return, where the metrics segment knows none."""
     checkpoint_at: float | None = None
     """Unix time of the newest checkpoint."""
 
@@ -81,7 +83,11 @@ def run_metrics(state: RunState, snapshot: Snapshot, now: float) -> Iterator[Met
         "Length of the newest finished episode.",
         _first(scalars.get("charts/episodic_length"), snapshot.episode_length),
     )
-    yield from _gauge("rolling_return", "Exponentially smoothed return of finished episodes.", snapshot.rolling_return)
+    yield from _gauge(
+        "rolling_return",
+        "Exponentially smoothed return of finished episodes.",
+        _first(snapshot.rolling_return, state.rolling_return),
+    )
     yield from _gauge("last_reward", "Reward of the newest step.", snapshot.last_reward)
     yield from _gauge("learning_rate", "Current learning rate.", scalars.get("charts/learning_rate"))
     if state.checkpoint_at is not None:

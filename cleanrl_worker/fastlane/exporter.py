@@ -1,4 +1,4 @@
-"""One HTTP port for a run: `/metrics`, `/healthz`, and the pictures `/frame.png` and `/stream`.
+"""One HTTP port for a run: `/metrics`, `/healthz`, the pictures `/frame.png` and `/stream`, and `/`, a page that shows them.
 
     exporter = Exporter(run_id, "0.0.0.0", 9090, state=lambda: RunState(...))
     exporter.start()
@@ -7,16 +7,19 @@
 
 Runs in threads of the supervisor and imports neither torch nor numpy. Metrics and health are for the cluster;
 pictures show what a tenant trains, so they are answered only to callers on the loopback interface (`kubectl
-port-forward` is one) unless `expose_frames` is set. Callers are strangers: GET and HEAD only, short requests, a socket
-timeout, a bound on open connections and a smaller one on streams. Each connection has its own thread, so a slow caller
-delays nobody else.
+port-forward` is one) unless `expose_frames` is set. Callers are strangers: GET and HEAD only, requests of a bounded size
+that have to be over within a bounded time, a bound on open connections, a smaller one for each caller and one on streams.
+Each connection has its own thread, so a slow caller delays nobody else; training is another process altogether.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.resources
 import io
 import ipaddress
 import logging
+import math
 import socket
 import sys
 import threading
@@ -38,10 +41,19 @@ __all__ = ["Exporter", "RunState"]
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 32
+MAX_PER_CALLER = 12
+"""Connections of one address. The rest is for others: one caller can't shut out Prometheus and the kubelet."""
 MAX_STREAMS = 4
+MAX_REQUEST_BYTES = 16 * 1024
+REQUEST_SECONDS = 15.0
+"""How long a request may take from connect to the last byte, however busy the caller keeps it. Streams may go on."""
 SOCKET_TIMEOUT = 10.0
 STREAM_INTERVAL = 0.1
 _BOUNDARY = "frame"
+PAGE_POLICY = (
+    "default-src 'none'; img-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "frame-ancestors 'none'"
+)
 
 
 class Exporter:
@@ -155,7 +167,9 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int, exporter: Exporter) -> None:
         self.exporter = exporter
-        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, tuple[str, float]] = {}
+        """Each connection with its caller's address and the time by which it has to be over."""
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), _Handler)
@@ -168,21 +182,71 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
+        with self._lock:
+            of_caller = sum(caller == client_address[0] for caller, _ in self._open.values())
+            taken = len(self._open) < MAX_CONNECTIONS and of_caller < MAX_PER_CALLER
+            if taken:
+                self._open[request] = (client_address[0], time.monotonic() + REQUEST_SECONDS)
+        if not taken:
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread to be had
+            self._forget(request)
+            self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._slots.release()
+            self._forget(request)
+
+    def service_actions(self) -> None:
+        """Called by the loop a few times a second: hang up on requests whose time is over."""
+        now = time.monotonic()
+        with self._lock:
+            late = [request for request, (_, deadline) in self._open.items() if now > deadline]
+        for request in late:
+            with contextlib.suppress(OSError):  # it has just ended by itself
+                request.shutdown(socket.SHUT_RDWR)
+
+    def may_go_on(self, request: socket.socket) -> None:
+        """This connection is a stream: it ends with its viewer, not with the time of a request."""
+        with self._lock:
+            if request in self._open:
+                self._open[request] = (self._open[request][0], math.inf)
+
+    def _forget(self, request: socket.socket) -> None:
+        with self._lock:
+            self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
         """A caller that hangs up or stalls is its own affair; anything else is a fault of ours and goes to the log."""
         expected = isinstance(sys.exception(), ConnectionError | TimeoutError)
         log.log(logging.DEBUG if expected else logging.WARNING, "exporter: a request failed", exc_info=True)
+
+
+class _Bounded(io.RawIOBase):
+    """What a caller says, up to a bound: the standard server would take megabytes of headers."""
+
+    def __init__(self, raw: io.RawIOBase, left: int) -> None:
+        self._raw = raw
+        self._left = left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self._left <= 0:
+            raise ConnectionAbortedError("the request is too large")
+        count = self._raw.readinto(memoryview(buffer)[: self._left])
+        self._left -= count or 0
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -191,21 +255,30 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = SOCKET_TIMEOUT
 
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        plain: Any = self.connection.makefile("rb", buffering=0)
+        self.rfile = io.BufferedReader(_Bounded(plain, MAX_REQUEST_BYTES))
+
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/metrics":
             self._metrics()
         elif path == "/healthz":
             self._healthz()
-        elif path in ("/frame.png", "/stream"):
+        elif path in ("/", "/frame.png", "/stream"):
             if not self._may_see_frames():
                 self._answer(HTTPStatus.FORBIDDEN, b"frames are served on the loopback interface only\n")
+            elif path == "/":
+                page = importlib.resources.files(__package__).joinpath("page.html").read_bytes()
+                self._answer(HTTPStatus.OK, page, "text/html; charset=utf-8", PAGE_POLICY)
             elif path == "/frame.png":
                 self._frame()
             else:
                 self._stream()
         else:
-            self._answer(HTTPStatus.NOT_FOUND, b"known paths: /metrics /healthz /frame.png /stream\n")
+            self._answer(HTTPStatus.NOT_FOUND, b"known paths: / /metrics /healthz /frame.png /stream\n")
 
     do_HEAD = do_GET  # noqa: N815 - the base class looks for this name
 
@@ -237,6 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             if self.command == "HEAD":
                 return
+            self.server.may_go_on(self.connection)
             # A small send buffer keeps a slow viewer on fresh frames instead of a backlog.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
             self._send_frames(exporter)
@@ -275,12 +349,16 @@ class _Handler(BaseHTTPRequestHandler):
         # The name in the Host header shuts out web pages that point a host name of theirs at this machine.
         return _is_loopback(ours) and _is_loopback(theirs) and _is_local_name(self.headers.get("Host", ""))
 
-    def _answer(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+    def _answer(
+        self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8", policy: str = ""
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        if policy:
+            self.send_header("Content-Security-Policy", policy)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)

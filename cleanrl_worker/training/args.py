@@ -6,17 +6,13 @@ from dataclasses import dataclass
 
 
 @dataclass
-class CommonArgs:
+class RunArgs:
     """Who the run is, and what is written about it."""
 
     exp_name: str = ""
     """the name of this experiment"""
     seed: int = 1
     """seed of the experiment: weights, exploration and environments all follow from it"""
-    torch_deterministic: bool = True
-    """if toggled, torch uses deterministic kernels only"""
-    cuda: bool = True
-    """if toggled, a GPU is used when there is one"""
     track: bool = False
     """if toggled, this experiment is tracked with Weights & Biases"""
     wandb_project_name: str = "cleanRL"
@@ -28,8 +24,18 @@ class CommonArgs:
 
 
 @dataclass
-class SaveArgs(CommonArgs):
-    """Adds saving of the finished model."""
+class CommonArgs(RunArgs):
+    """Adds what torch computes on."""
+
+    torch_deterministic: bool = True
+    """if toggled, torch uses deterministic kernels only"""
+    cuda: bool = True
+    """if toggled, a GPU is used when there is one"""
+
+
+@dataclass
+class _Saving:
+    """Saving of the finished model."""
 
     save_model: bool = False
     """whether to save the model into the `runs/{run_name}` folder and evaluate it"""
@@ -37,3 +43,13 @@ class SaveArgs(CommonArgs):
     """whether to upload the saved model to Hugging Face"""
     hf_entity: str = ""
     """the user or organisation on Hugging Face to upload to; empty means the token's owner"""
+
+
+@dataclass
+class SaveArgs(_Saving, CommonArgs):
+    """What every run has, and saving of the finished model."""
+
+
+@dataclass
+class JaxSaveArgs(_Saving, RunArgs):
+    """The same for algorithms in JAX, which takes a GPU by itself where it finds one."""

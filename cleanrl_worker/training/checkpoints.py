@@ -30,7 +30,7 @@ import numpy as np
 from cleanrl_worker.training import tree
 from cleanrl_worker.training.tree import BadTree, Chunk
 
-__all__ = ["BadCheckpoint", "CheckpointStore", "Chunk", "Loaded", "Saved", "load_checkpoint", "newest_valid"]
+__all__ = ["BadCheckpoint", "CheckpointStore", "Chunk", "Loaded", "Saved", "find", "load_checkpoint", "newest_valid"]
 
 VERSION = 1
 NAME = re.compile(r"step-(\d{1,18})(?:\.(\d{1,6}))?")
@@ -205,6 +205,63 @@ def newest_valid(root: Path, note: Callable[[str], None] = lambda _: None) -> Lo
     return None
 
 
+def find(path: Path, sha256: str | None = None, note: Callable[[str], None] = lambda _: None) -> Loaded | Path:
+    """What a user means by a path: a checkpoint, or the path of a model file that holds weights only.
+
+    `path` is a model file, a checkpoint's folder or a file in it, a folder of checkpoints, or a run's folder. Of several
+    checkpoints the newest valid one counts, or the one with the digest `sha256`. Raises BadCheckpoint when there is none, or
+    when what is there has another digest.
+    """
+    if not path.exists():
+        raise BadCheckpoint(f"{path} does not exist.")
+    if path.is_file() and path.name not in ("manifest.json", "state.json", "arrays.bin"):
+        _expect(path, file_sha256(path), sha256)
+        return path
+    if path.is_file() or (path / "manifest.json").exists():
+        folder = path if path.is_dir() else path.parent
+        if sha256 is not None:  # before anything in it is believed
+            _expect(folder, _manifest_sha256(folder), sha256)
+        return load_checkpoint(folder)
+    root = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+    if sha256 is not None:
+        for folder in reversed(list_checkpoints(root)):
+            if _manifest_sha256(folder) == sha256.lower():
+                return load_checkpoint(folder)
+        raise BadCheckpoint(f"{path} holds no checkpoint with the sha256 {sha256}: it was changed or removed.")
+    loaded = newest_valid(root, note)
+    models = sorted(path.glob("runs/*/*.cleanrl_model"), key=lambda model: model.stat().st_mtime)
+    if loaded is None and not models:
+        raise BadCheckpoint(f"{path} holds no usable checkpoint.")
+    return loaded or models[-1]
+
+
+def mismatch(loaded: Loaded, algo: str, env_id: str) -> str | None:
+    """Why the checkpoint is not one for this algorithm and environment, with the remedy; None when it is."""
+    made_by, made_on, stages = (loaded.meta.get(name) for name in ("algo", "env_id", "stages"))
+    if algo != made_by:
+        return f"The checkpoint {loaded.path} is of {made_by}, not of {algo}: use it with --algo {made_by}."
+    if env_id not in (made_on, *(stages if isinstance(stages, list) else [])):
+        return (
+            f"The checkpoint {loaded.path} was made on {made_on}, not on {env_id}: use it with --env-id {made_on}, or take "
+            "only its weights to another environment, with the model file that --save-model writes."
+        )
+    return None
+
+
+def _manifest_sha256(folder: Path) -> str:
+    try:
+        return file_sha256(folder / "manifest.json")
+    except OSError as error:
+        raise BadCheckpoint(f"{folder} has no readable manifest: {error.strerror or error}.") from error
+
+
+def _expect(path: Path, found: str, wanted: str | None) -> None:
+    if wanted is not None and found != wanted.lower():
+        raise BadCheckpoint(
+            f"{path} is not the expected checkpoint: its sha256 is {found}, not {wanted}. It was changed or replaced."
+        )
+
+
 def load_checkpoint(path: Path) -> Loaded:
     """Read and verify one checkpoint, given its folder or a file in it. Raises BadCheckpoint."""
     folder = path if path.is_dir() else path.parent
@@ -221,7 +278,10 @@ def load_checkpoint(path: Path) -> Loaded:
             raise BadTree(f"{key!r} does not name a chunk")
         file = folder.parent / "chunks" / f"{key}.bin"
         _verify(file, entry)
-        return np.fromfile(file, entry["dtype"]).reshape(entry["shape"])
+        # mapped, not read: a large buffer copies it to where it belongs and never holds all of it twice
+        empty = not file.stat().st_size  # which can't be mapped
+        stored = np.fromfile(file, entry["dtype"]) if empty else np.memmap(file, entry["dtype"], mode="r")
+        return stored.reshape(entry["shape"])
 
     try:
         state = tree.thaw((folder / "state.json").read_bytes(), folder / "arrays.bin", chunk)

@@ -16,14 +16,19 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.training import envstate
+from cleanrl_worker.training.atari import AtariGame, make_atari
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.normalise import ObservationNormaliser, RewardNormaliser
+
+if TYPE_CHECKING:
+    from cleanrl_worker.schedule import Stage
+    from cleanrl_worker.wrappers.curriculum import Stages
 
 MINIGRID_EPISODE_STEPS = 256
 
@@ -34,6 +39,8 @@ class Episode(NamedTuple):
     env: int
     ret: float
     length: int
+    stage: int | None = None
+    """The stage of a curriculum that it was played in."""
 
 
 @dataclass(slots=True)
@@ -73,14 +80,20 @@ def make_env(
     fixed_seed: int | None = None,
     view_size: int | None = None,
     max_episode_seconds: float | None = None,
+    frames: int | None = None,
 ) -> gym.Env[Any, Any]:
-    """One environment, with the wrappers its family needs. Raises BadConfig with the remedy when it can't be made."""
-    _register(env_id)
+    """One environment, with the wrappers its family needs. Raises BadConfig with the remedy when it can't be made.
+
+    `frames` asks for an Atari game, as `training/atari.py` shows it, with so many images stacked.
+    """
     limit = max_episode_steps
     if limit is None and is_minigrid(env_id):
         limit = MINIGRID_EPISODE_STEPS
     if limit is not None and limit < 1:
         raise BadConfig(f"--max-episode-steps must be at least 1, not {limit}.")
+    if frames is not None:
+        return _timed(make_atari(env_id, frames=frames, render=render, max_steps=limit), max_episode_seconds)
+    _register(env_id)
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     if limit is not None:
         options["max_episode_steps"] = limit
@@ -100,11 +113,15 @@ def make_env(
         from cleanrl_worker.wrappers.procedural import ProceduralGenerationWrapper
 
         env = ProceduralGenerationWrapper(env, procedural_generation, fixed_seed)
-    if max_episode_seconds is not None:
-        from cleanrl_worker.wrappers.seconds import EpisodeTimeLimitSeconds
+    return _timed(env, max_episode_seconds)
 
-        env = EpisodeTimeLimitSeconds(env, max_episode_seconds)
-    return env
+
+def _timed(env: gym.Env[Any, Any], seconds: float | None) -> gym.Env[Any, Any]:
+    if seconds is None:
+        return env
+    from cleanrl_worker.wrappers.seconds import EpisodeTimeLimitSeconds
+
+    return EpisodeTimeLimitSeconds(env, seconds)
 
 
 def _register(env_id: str) -> None:
@@ -139,8 +156,12 @@ class Envs:
         reward_normaliser_gamma: float | None = None,
         video: Path | None = None,
         video_trigger: Callable[[int], bool] | None = None,
+        stages: Stages | None = None,
+        tape: bool = True,
     ) -> None:
+        """`tape`: remember the current episodes, so that a checkpoint can hold them."""
         self.num_envs = len(envs)
+        self.stages = stages
         self.inner = envs
         self.envs = list(envs)
         if video is not None:
@@ -150,6 +171,8 @@ class Envs:
         self.single_action_space: Any = envs[0].action_space
         self._encode, self.obs_shape, self.obs_dtype = _encoder(envs[0].observation_space, flatten)
         self.discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
+        self._by_game = _is_wrapped_in(envs[0], AtariGame)
+        """Whether returns and lengths are of whole games, of which an episode for learning is a part."""
         self.reward_scale = reward_scale
         self._low_high: tuple[Any, Any] | None = None
         if clip_actions and isinstance(self.single_action_space, gym.spaces.Box):
@@ -170,7 +193,7 @@ class Envs:
         self._returns = [0.0] * self.num_envs
         self._lengths = [0] * self.num_envs
         self._tapes = [envstate.Tape() for _ in envs]
-        self._taped = [envstate.can_be_restored(env) for env in envs]
+        self._taped = [tape and envstate.can_be_restored(env) for env in envs]
 
     @classmethod
     def make(
@@ -185,13 +208,19 @@ class Envs:
         fixed_seed: int | None = None,
         view_size: int | None = None,
         max_episode_seconds: float | None = None,
+        frames: int | None = None,
+        schedule: list[Stage] | None = None,
         **options: Any,
     ) -> Envs:
-        """Make the environments as `make_env` does; `options` are those of the constructor."""
+        """Make the environments as `make_env` does; `options` are those of the constructor.
+
+        With the `schedule` of a curriculum they begin as its first environment and become the others in turn.
+        """
         if num_envs < 1:
             raise BadConfig(f"--num-envs must be at least 1, not {num_envs}.")
-        envs = [
-            make_env(
+
+        def one(env_id: str) -> gym.Env[Any, Any]:
+            return make_env(
                 env_id,
                 render=render or video is not None,
                 max_episode_steps=max_episode_steps,
@@ -199,10 +228,15 @@ class Envs:
                 fixed_seed=fixed_seed,
                 view_size=view_size,
                 max_episode_seconds=max_episode_seconds,
+                frames=frames,
             )
-            for _ in range(num_envs)
-        ]
-        return cls(envs, video=video, **options)
+
+        if schedule is None:
+            return cls([one(env_id) for _ in range(num_envs)], video=video, **options)
+        from cleanrl_worker.wrappers.curriculum import Stages
+
+        stages = Stages(schedule, one, num_envs)
+        return cls(stages.envs, video=video, stages=stages, **options)
 
     def use_normaliser(self, state: dict[str, Any]) -> None:
         """Normalise observations by these statistics, and leave them as they are: for evaluation."""
@@ -226,27 +260,32 @@ class Envs:
     def step(self, actions: np.ndarray) -> Step:
         """Act in every environment; restart those whose episode ends."""
         n, encode, lengths, returns = self.num_envs, self._encode, self._lengths, self._returns
+        by_game = self._by_game
         if self._low_high is not None:
             actions = np.minimum(np.maximum(actions, self._low_high[0]), self._low_high[1])
         # gymnasium checks an action against its Discrete space, and is five times quicker with Python's numbers
         each = actions.tolist() if self.discrete else actions
+        if self.stages is not None:
+            self.stages.stepped()
         obs = np.empty((n, *self.obs_shape), self.obs_dtype)
         rewards = np.empty(n, np.float32)
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
         episodes: list[Episode] = []
         first: dict[int, Any] = {}
         for i, (env, action) in enumerate(zip(self.envs, each, strict=True)):
-            raw, reward, ended, cut, _ = env.step(action)
+            raw, reward, ended, cut, info = env.step(action)
             obs[i] = raw if encode is None else encode(raw)
             rewards[i] = reward
-            returns[i] += reward  # type: ignore[operator] # SupportsFloat, in practice a number
+            returns[i] += info["raw_reward"] if by_game else reward  # type: ignore[operator] # SupportsFloat, in practice a number
             lengths[i] += 1
             if self._taped[i]:
                 self._tapes[i].actions.append(action if self.discrete else action.copy())
             if ended or cut:
                 terminated[i], truncated[i] = ended, cut and not ended
-                episodes.append(Episode(i, float(returns[i]), lengths[i]))
-                returns[i], lengths[i] = 0.0, 0
+                if not by_game or info["game_over"] or cut:
+                    stage = None if self.stages is None else self.stages.ended(i, float(returns[i]), lengths[i])
+                    episodes.append(Episode(i, float(returns[i]), lengths[i], stage))
+                    returns[i], lengths[i] = 0.0, 0
                 first[i] = self._reset_one(i, None)
         if self.reward_normaliser is not None:
             rewards = self.reward_normaliser.update(rewards, terminated)
@@ -266,7 +305,8 @@ class Envs:
 
     def render(self, slots: tuple[int, ...]) -> list[Any]:
         """Pictures of the environments with these indices; those that can't draw give None."""
-        return [self.inner[slot].render() for slot in slots if slot < self.num_envs]
+        shown = [self.inner[slot].render() for slot in slots if slot < self.num_envs]
+        return shown if self.stages is None else _alike(shown)
 
     def close(self) -> None:
         for env in self.envs:
@@ -275,6 +315,7 @@ class Envs:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on in the middle of an episode."""
         return {
+            "stages": self.stages and self.stages.state_dict(),
             "envs": [envstate.capture(env, tape) for env, tape in zip(self.inner, self._tapes, strict=True)],
             "obs": self.obs,
             "raw": self._raw,
@@ -292,6 +333,10 @@ class Envs:
         if self.reward_normaliser is not None and state["reward_normaliser"] is not None:
             self.reward_normaliser.load_state_dict(state["reward_normaliser"])
         self.restarted = list(range(self.num_envs))
+        if (self.stages is None) != (state.get("stages") is None):
+            return  # a curriculum and a plain run: their environments are not alike
+        if self.stages is not None:
+            self.stages.load_state_dict(state["stages"])
         if len(state["envs"]) != self.num_envs or state["obs"].shape != self.obs.shape:
             return
         self._raw = self._raw.copy()
@@ -315,6 +360,9 @@ class Envs:
             self.restarted.remove(i)
 
     def _reset_one(self, i: int, seed: int | None) -> Any:
+        if self.stages is not None:
+            seed = self.stages.begin(i, seed)
+            self._taped[i] = envstate.can_be_restored(self.inner[i])
         if self._taped[i]:
             self._tapes[i] = envstate.start_tape(self.inner[i], seed)
         raw, _ = self.envs[i].reset(seed=seed)
@@ -323,6 +371,24 @@ class Envs:
     def _normalise(self, rows: np.ndarray) -> np.ndarray:
         assert self.obs_normaliser is not None
         return self.obs_normaliser(rows) if self.freeze_normaliser else self.obs_normaliser.update(rows)
+
+
+def _alike(pictures: list[Any]) -> list[Any]:
+    """Pictures of different stages side by side: the smaller ones get a black margin."""
+    sizes = [np.shape(picture) for picture in pictures]
+    if len(set(sizes)) < 2 or any(len(size) != 3 for size in sizes):
+        return pictures
+    height, width = (max(size[axis] for size in sizes) for axis in (0, 1))
+    return [
+        np.pad(picture, ((0, height - size[0]), (0, width - size[1]), (0, 0)))
+        for picture, size in zip(pictures, sizes, strict=True)
+    ]
+
+
+def _is_wrapped_in(env: gym.Env[Any, Any], kind: type[gym.Env[Any, Any]]) -> bool:
+    while isinstance(env, gym.Wrapper) and not isinstance(env, kind):
+        env = env.env
+    return isinstance(env, kind)
 
 
 def _encoder(space: gym.Space[Any], flatten: bool) -> tuple[Callable[[Any], Any] | None, tuple[int, ...], Any]:

@@ -29,7 +29,9 @@ FAMILIES = (
 
 WRAPPERS = frozenset(
     {
+        "AtariGame",
         "AtariPreprocessing",
+        "BabyAITaskWrapper",
         "ClipAction",
         "ClipReward",
         "DtypeObservation",
@@ -102,9 +104,13 @@ def restore(env: gym.Env[Any, Any], state: dict[str, Any] | None) -> tuple[Tape,
         return None
     tape = Tape(state["seed"], state["rng"], state["machine"], state["wrappers"], list(state["actions"]))
     env.reset(seed=0)  # makes the generator, and a machine that can take a state
-    for wrapper, own in zip(_wrappers(env), tape.wrappers, strict=True):
+    layer: Any = env
+    for own in tape.wrappers:  # outermost first: it may change what lies under it
+        if not isinstance(layer, gym.Wrapper):
+            return None
         if own is not None:
-            wrapper.load_state_dict(own)
+            layer.load_state_dict(own)  # type: ignore[attr-defined] # it had a state_dict when it was saved
+        layer = layer.env
     if tape.rng is not None:
         env.unwrapped.np_random.bit_generator.state = tape.rng
     if tape.machine is not None:

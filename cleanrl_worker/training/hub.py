@@ -1,4 +1,4 @@
-"""Uploading a finished model to Hugging Face, for `--upload-model`."""
+"""The Hugging Face hub: uploading a finished model, for `--upload-model`, and fetching a teacher."""
 
 from __future__ import annotations
 
@@ -34,3 +34,24 @@ def upload(args: Any, folder: Path, model: Path, returns: list[float]) -> str:
     card.write_text(f"# {args.exp_name} on {args.env_id}\n\nMean return over {len(returns)} episodes: {mean:.2f}.\n")
     api.upload_folder(repo_id=repository, folder_path=str(folder), allow_patterns=[model.name, card.name, "events.*"])
     return repository
+
+
+def fetch(repository: str, filename: str) -> Path:
+    """Download a model file. Raises BadConfig, with the way around the hub, when it can't be had."""
+    remedy = (
+        "give the teacher as a file or a run's folder with --teacher-model-path, or recorded games with "
+        "--expert-trajectories."
+    )
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise BadConfig(
+            f"The teacher {repository} is on the Hugging Face hub, and huggingface_hub is not installed: {remedy}"
+        )
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repo_id=repository, filename=filename))
+    except Exception as error:  # the library raises its own, those of its client and the system's
+        reason = str(error).strip().partition("\n")[0]
+        raise BadConfig(
+            f"The teacher {filename} of {repository} can't be had from the hub ({reason}): {remedy}"
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,18 @@ class LossParts:
         parts = (self.policy_loss, self.value_loss, self.entropy, self.old_approx_kl, self.approx_kl, self.clipfrac)
         p, v, e, o, k, c = torch.stack([part.detach() for part in parts]).tolist()
         return p, v, e, o, k, c
+
+    def by_tag(self) -> dict[str, float]:
+        """The same under the tags that they are logged with."""
+        policy_loss, value_loss, entropy, old_approx_kl, approx_kl, clipfrac = self.figures()
+        return {
+            "losses/value_loss": value_loss,
+            "losses/policy_loss": policy_loss,
+            "losses/entropy": entropy,
+            "losses/old_approx_kl": old_approx_kl,
+            "losses/approx_kl": approx_kl,
+            "losses/clipfrac": clipfrac,
+        }
 
 
 def ppo_loss(
@@ -109,13 +122,24 @@ class FlatAdam:
     @torch.no_grad()
     def step(self, lr: float, max_grad_norm: float) -> None:
         """Clip the gradient's norm, then move the parameters down it."""
+        beta1, beta2 = self.betas
+        self._take_in(max_grad_norm)
+        root = (self.exp_avg_sq / (1 - beta2**self.steps)).sqrt_().add_(self.eps)
+        self.flat.addcdiv_(self.exp_avg, root, value=-lr / (1 - beta1**self.steps))
+
+    def descend(self, loss: torch.Tensor, lr: float) -> None:
+        """One step down the gradient of `loss`, as long as it is."""
+        self.zero_grad()
+        torch.autograd.backward(loss)
+        self.step(lr, math.inf)
+
+    def _take_in(self, max_grad_norm: float) -> None:
+        """Clip the gradient and update its moments."""
         self.steps += 1
         beta1, beta2 = self.betas
         self.grad.mul_((max_grad_norm / (self.grad.norm() + 1e-6)).clamp(max=1.0))
         self.exp_avg.lerp_(self.grad, 1 - beta1)
         self.exp_avg_sq.mul_(beta2).addcmul_(self.grad, self.grad, value=1 - beta2)
-        root = (self.exp_avg_sq / (1 - beta2**self.steps)).sqrt_().add_(self.eps)
-        self.flat.addcdiv_(self.exp_avg, root, value=-lr / (1 - beta1**self.steps))
 
     def state_dict(self) -> dict[str, Any]:
         return {"step": self.steps, "exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}
@@ -126,3 +150,24 @@ class FlatAdam:
         self.exp_avg.copy_(state["exp_avg"])
         self.exp_avg_sq.copy_(state["exp_avg_sq"])
         self.steps = int(state["step"])
+
+
+class FlatRAdam(FlatAdam):
+    """Rectified Adam (Liu et al. 2020): plain momentum until the variance of the second moment is known to be bounded."""
+
+    def __init__(self, module: nn.Module, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+        super().__init__(module, eps, betas)
+
+    @torch.no_grad()
+    def step(self, lr: float, max_grad_norm: float) -> None:
+        self._take_in(max_grad_norm)
+        (beta1, beta2), t = self.betas, self.steps
+        rate = lr / (1 - beta1**t)
+        longest = 2 / (1 - beta2) - 1
+        length = longest - 2 * t * beta2**t / (1 - beta2**t)
+        if length <= 5:
+            self.flat.add_(self.exp_avg, alpha=-rate)
+            return
+        rectified = math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
+        root = self.exp_avg_sq.sqrt().add_(self.eps)
+        self.flat.addcdiv_(self.exp_avg, root, value=-rate * rectified * math.sqrt(1 - beta2**t))

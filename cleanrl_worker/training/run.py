@@ -28,6 +28,7 @@ a supervisor all of it works the same, with the run's files under `runs/{run_nam
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import random
@@ -40,6 +41,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cleanrl_worker import schedule
 from cleanrl_worker.fastlane.publisher import Publisher
 from cleanrl_worker.link import ChildLink
 from cleanrl_worker.training import checkpoints, hub
@@ -54,6 +56,7 @@ MIN_INTERVAL = 30.0
 """Seconds between checkpoints that nobody asked for, at least."""
 
 ArgsType = TypeVar("ArgsType")
+EnvsType = TypeVar("EnvsType")
 
 
 def launch(args_type: type[ArgsType], train: Callable[[ArgsType, Run], None], argv: list[str] | None = None) -> int:
@@ -115,17 +118,21 @@ class Run:
         self.step = 0
         """Environment steps taken, over all environments."""
         self.episodes = 0
+        self._attended = 0
+        """Calls of `attend`: a sign of life also where learning takes no steps in the environments."""
         self.rng = np.random.default_rng(args.seed)
         """The generator for everything an algorithm draws in NumPy."""
         self.resumed = False
-        self.envs: Envs | None = None
+        self.envs: Any = None
+        self._stage: int | None = None
+        self._weights_path = Path()
         self._kept: dict[str, Any] = {}
         self._latest: dict[str, float] = {}
         self._wandb: Any = None
         self._handlers: dict[int, Any] = {}
         random.seed(args.seed)
         np.random.seed(args.seed % 2**32)  # environments of others may draw from the global generator
-        if args.cuda or "torch" in sys.modules:
+        if getattr(args, "cuda", False) or "torch" in sys.modules:  # JAX's algorithms have no such flag
             self._seed_torch()
 
         self.link.emit("hello", algo=self.algo, pid=os.getpid(), supports=["pause", "checkpoint"])
@@ -149,9 +156,22 @@ class Run:
         """The run's environments (see `Envs.make`): seeded, recorded when asked for, and kept in checkpoints."""
         video = video_folder(self.name) if self.args.capture_video else None
         render = bool(self.publisher.shown_slots)
-        self.envs = Envs.make(self.args.env_id, num_envs, render=render, video=video, **options)
-        self.keep(envs=self.envs)
-        return self.envs
+        if os.environ.get("CLEANRL_CURRICULUM"):
+            options["schedule"] = _read_schedule(os.environ["CLEANRL_CURRICULUM"])
+        envs = Envs.make(self.args.env_id, num_envs, render=render, video=video, **options)
+        self.envs = envs
+        self.keep(envs=envs)
+        return envs
+
+    def use_envs(self, envs: EnvsType) -> EnvsType:
+        """Take environments that were made elsewhere (envpool, pettingzoo) as the run's own: reset, shown and kept."""
+        if self.args.capture_video:
+            self.note(
+                f"Episodes of {self.args.env_id} can't be recorded: --capture-video has no effect.", level="warning"
+            )
+        self.envs = envs
+        self.keep(envs=envs)
+        return envs
 
     def keep(self, **things: Any) -> None:
         """Name what a checkpoint must hold: anything with `state_dict` and `load_state_dict`, NumPy arrays and torch
@@ -182,8 +202,13 @@ class Run:
         self._began_at = self._saved_at = self._told_at = self._printed_at = time.monotonic()
         self._began_step = self._saved_step = self._told_step = self.step
         self.link.emit("training_started", step=self.step, resumed=self.resumed)
+        self._show_stage()
 
     def _check_args(self) -> None:
+        if os.environ.get("CLEANRL_CURRICULUM") and getattr(self.envs, "stages", None) is None:
+            raise BadConfig(
+                f"{self.algo} can't follow a curriculum: it makes its environments by itself. Use --algo ppo."
+            )
         if hasattr(self.args, "upload_model"):
             hub.check(self.args)
         if self.args.total_timesteps < 1:
@@ -193,23 +218,48 @@ class Run:
 
     def tick(self, step: Step) -> None:
         """One step of all environments was taken and stored. Raises Stopped when the run is to end here."""
+        self.count(step)
+        self.attend()
+
+    def count(self, step: Step, processes: int = 1) -> None:
+        """The first half of `tick`: count the step, in each of so many processes, log its episodes, show a frame."""
         n = len(step.rewards)
-        self.step += n
+        self.step += n * processes
         for episode in step.episodes:
-            self.episode(episode.ret, episode.length)
+            self.episode(episode.ret, episode.length, episode.stage)
+        if step.episodes:
+            self._show_stage()
         self.publisher.step(n, step.rewards)
         if self.publisher.frame_due():
             self._show_frame()
+
+    def attend(self) -> None:
+        """The second half of `tick`: obey requests, save when due, report. Everything kept must be consistent here."""
+        self._attended += 1
         if self.link.requests or time.monotonic() >= self._look_at:
             self._look()
 
-    def episode(self, ret: float, length: int) -> None:
+    def episode(self, ret: float, length: int, stage: int | None = None) -> None:
         """Log a finished episode at the current step. `tick` does so for the environments' own."""
         if not math.isfinite(ret):
             raise Diverged("NaNReturn", f"An episode's return is {ret} at step {self.step}. {self._last_good()}")
         self.episodes += 1
         self.publisher.episode(ret, length)
-        self.scalars({"charts/episodic_return": ret, "charts/episodic_length": length})
+        figures = {"charts/episodic_return": ret, "charts/episodic_length": float(length)}
+        if stage is not None:
+            figures |= {"curriculum/stage": float(self._stage or 0), f"curriculum/return_{stage}": ret}
+        self.scalars(figures)
+
+    def _show_stage(self) -> None:
+        """Tell which stage of the curriculum is the current one, if there is one and it is not told yet."""
+        stages = getattr(self.envs, "stages", None)
+        if stages is None or stages.stage == self._stage:
+            return
+        self._stage = index = stages.stage
+        name, count = stages.name(index), len(stages.stages)
+        self.scalars({"curriculum/stage": float(index)})
+        print(f"{self.algo}: stage {index + 1} of {count} at step {self.step}: {name}", flush=True)
+        self.link.emit("stage_started", index=index, count=count, name=name, step=self.step)
 
     def scalars(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Write scalars at the current step (or `step`) and remember them for the supervisor."""
@@ -246,7 +296,8 @@ class Run:
     def finish(self, model: Callable[[], Any] | None = None) -> None:
         """Training is over: the last checkpoint, and with --save-model the model file and its evaluation.
 
-        `model` returns what goes into the file: a state_dict, or what upstream saves for the algorithm.
+        `model` returns what goes into the file: a state_dict, or what upstream saves for the algorithm; bytes (flax's) are
+        written as they are.
         """
         self._print_progress(final=True)
         self._checkpoint("final", wait=True)
@@ -269,17 +320,9 @@ class Run:
             signal.signal(number, handler)
 
     def _save_model(self, model: Any) -> Path:
-        import torch
-
-        from cleanrl_worker.agents.loading import as_tensors
         from cleanrl_worker.evals import evaluate
 
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{self.args.exp_name}.cleanrl_model"
-        temporary = path.with_suffix(".tmp")
-        torch.save(as_tensors(model), temporary)
-        temporary.rename(path)
-        print(f"{self.algo}: model saved to {path}", flush=True)
+        path = self.write_model(model, f"{self.args.exp_name}.cleanrl_model")
         options = {
             name: getattr(self.args, name)
             for name in ("max_episode_steps", "procedural_generation", "view_size")
@@ -290,6 +333,15 @@ class Run:
             self.scalars({"eval/episodic_return": ret}, step=index)
         if self.args.upload_model:
             hub.upload(self.args, self.folder, path, result.returns)
+        return path
+
+    def write_model(self, model: Any, name: str) -> Path:
+        """Write a model file into the run's folder, whole or not at all."""
+        from cleanrl_worker.agents.loading import write_model
+
+        path = self.folder / name
+        write_model(model, path)
+        print(f"{self.algo}: model saved to {path}", flush=True)
         return path
 
     # ---------------------------------------------------------------- requests, checkpoints, reports
@@ -361,12 +413,16 @@ class Run:
         self._saved_at, self._saved_step = time.monotonic(), self.step
         self.store.wait()
         before = self.store.last
-        meta = {"algo": self.algo, "env_id": self.args.env_id, "args": _plain_args(self.args)}
+        meta = {"algo": self.algo, "env_id": self.args.env_id, "args": _plain_args(self.args), **self._stage_names()}
         self.store.save(self.step, self._state(), meta, reason, wait=wait)
         if not wait or self.store.last is before:
             return None
         assert self.store.last is not None
         return checkpoints.relative(self.store.last.path, self.base)
+
+    def _stage_names(self) -> dict[str, Any]:
+        stages = getattr(self.envs, "stages", None)
+        return {} if stages is None else {"stages": [stage.env_id for stage in stages.stages]}
 
     def _saved(self, saved: Saved) -> None:
         self.link.emit("checkpoint_saved", **checkpoints.saved_facts(saved, self.base))
@@ -391,7 +447,13 @@ class Run:
         self.publisher.scalars(self._latest)
         finite = {tag: float(value) for tag, value in self._latest.items() if math.isfinite(value)}
         self.link.emit(
-            "scalars", step=self.step, total=self.args.total_timesteps, sps=rate, values=finite, episodes=self.episodes
+            "scalars",
+            step=self.step,
+            total=self.args.total_timesteps,
+            sps=rate,
+            values=finite,
+            episodes=self.episodes,
+            attended=self._attended,
         )
 
     def _print_progress(self, final: bool = False) -> None:
@@ -435,31 +497,23 @@ class Run:
         given = os.environ.get("CLEANRL_RESUME_PATH")
         if not given:
             return "", None, None
-        path = Path(given)
-        if not path.exists():
-            raise BadConfig(f"The checkpoint {path} does not exist: give the folder of a checkpoint or a model file.")
+        expected = os.environ.get("CLEANRL_CHECKPOINT_SHA256") or None
         try:
-            if path.is_dir() and not (path / "manifest.json").exists():
-                loaded = checkpoints.newest_valid(path, note=lambda message: self.note(message, level="warning"))
-                if loaded is None:
-                    raise BadConfig(f"{path} holds no usable checkpoint.")
-            elif path.is_dir() or path.name in ("manifest.json", "state.json", "arrays.bin"):
-                loaded = checkpoints.load_checkpoint(path)
-            else:
-                from cleanrl_worker.agents.loading import read_weights
+            found = checkpoints.find(Path(given), expected, lambda message: self.note(message, level="warning"))
+        except (BadCheckpoint, OSError) as error:
+            raise BadConfig(f"{error} Choose another checkpoint or model file.") from error
+        if isinstance(found, Path):
+            from cleanrl_worker.agents.loading import read_weights
 
-                return "extend", None, read_weights(path)
-        except BadCheckpoint as error:
-            raise BadConfig(f"{error} Choose another checkpoint.") from error
-        self._check_same_run(loaded)
-        return "extend", loaded, None
+            self._weights_path = found
+            return "extend", None, read_weights(found)
+        self._check_same_run(found)
+        return "extend", found, None
 
     def _check_same_run(self, loaded: Loaded) -> None:
-        algo = loaded.meta.get("algo")
-        if algo != self.algo:
-            raise BadConfig(
-                f"The checkpoint {loaded.path} is of {algo}, not of {self.algo}: resume it with --algo {algo}."
-            )
+        problem = checkpoints.mismatch(loaded, self.algo, self.args.env_id)
+        if problem is not None:
+            raise BadConfig(problem)
 
     def _restore(self, loaded: Loaded) -> None:
         state = loaded.state
@@ -499,7 +553,7 @@ class Run:
     def _restore_weights(self, weights: Any, step: int) -> None:
         from cleanrl_worker.agents.loading import load_into
 
-        path = Path(os.environ["CLEANRL_RESUME_PATH"])
+        path = self._weights_path
         try:
             load_into(self._kept["agent"], weights)
         except (KeyError, ValueError) as error:
@@ -519,19 +573,24 @@ class Run:
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.manual_seed(self.args.seed)
-            torch.backends.cudnn.deterministic = self.args.torch_deterministic
+            torch.backends.cudnn.deterministic = getattr(self.args, "torch_deterministic", True)
 
     def _track(self) -> None:
         import wandb
 
-        self._wandb = wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or self.args.wandb_project_name,
-            entity=os.environ.get("WANDB_ENTITY") or self.args.wandb_entity,
-            config=dataclasses.asdict(self.args),
-            name=os.environ.get("WANDB_NAME") or self.name,
-            id=os.environ.get("WANDB_RUN_ID") or os.environ.get("CLEANRL_RUN_ID"),
-            resume="allow",
-        )
+        arguments: dict[str, Any] = {
+            "project": os.environ.get("WANDB_PROJECT") or self.args.wandb_project_name,
+            "entity": os.environ.get("WANDB_ENTITY") or self.args.wandb_entity,
+            "config": dataclasses.asdict(self.args),
+            "name": os.environ.get("WANDB_NAME") or self.name,
+            "id": os.environ.get("WANDB_RUN_ID") or os.environ.get("CLEANRL_RUN_ID"),
+            "resume": "allow",
+        }
+        try:
+            self._wandb = wandb.init(**arguments)
+        except wandb.Error as error:  # a wrong key, a project that is not ours, a server that answers nonsense
+            self.note(f"W&B does not take the run ({type(error).__name__}); it is kept offline, and training goes on.")
+            self._wandb = wandb.init(**arguments, mode="offline")
         self._wandb.define_metric("*", step_metric="global_step")
 
     def _catch_signals(self) -> None:
@@ -603,6 +662,13 @@ def _put_random_state(state: dict[str, Any]) -> None:
         torch.set_rng_state(state["torch"])
         if "cuda" in state and torch.cuda.device_count() == len(state["cuda"]):
             torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _read_schedule(text: str) -> list[schedule.Stage]:
+    try:
+        return schedule.parse(json.loads(text))
+    except ValueError as error:
+        raise BadConfig(f"curriculum_schedule: {error}.") from error
 
 
 def _plain_args(args: Any) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class EventWriter:
         self._file: BinaryIO | None = None
         self._tags: dict[str, bytes] = {}
         self._next_flush = 0.0
-        self._first_step: int | None = None
+        self._first_step = 0
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Write several scalars of one step as one event."""
@@ -118,7 +118,7 @@ class EventWriter:
                 path.unlink()
             elif path.stat().st_size > size:
                 os.truncate(path, size)
-        self._first_step = step + 1 if position else None
+        self._first_step = step + 1 if position else 0
 
     def flush(self) -> None:
         if self._file is not None:
@@ -149,7 +149,8 @@ class EventWriter:
         )
         file = (self.folder / f"{PREFIX}{second:010d}.{socket.gethostname()}.{os.getpid()}").open("xb")
         file.write(_record(_event(0, _field(3, b"brain.Event:2"))))
-        if self._first_step is not None:
-            # Tells a reader that was already following the folder to forget what it saw from this step on.
-            file.write(_record(_event(self._first_step, _field(7, b"\x08\x01"))))
+        # A session's start tells a reader that was already following the folder to forget what it saw from this step on.
+        # The first start that TensorBoard ever sees in a run is no restart to it: hence two of them.
+        start = _record(_event(self._first_step, _field(7, b"\x08\x01")))
+        file.write(start + start)
         return file

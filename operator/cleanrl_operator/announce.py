@@ -15,6 +15,7 @@ from cleanrl_operator.run import Run
 
 log = logging.getLogger(__name__)
 MOST_WAITING = 10_000
+PAUSE_SECONDS, MOST_PAUSES = 0.1, 20
 
 
 @dataclass
@@ -24,6 +25,8 @@ class Announcer:
     kube: Kube
     instance: str
     clock: Callable[[], datetime]
+    pressed: Callable[[], bool] = lambda: False
+    """Whether there is more urgent work: Events wait for it, for a while."""
     posted: int = 0
     dropped: int = 0
     _waiting: asyncio.Queue[tuple[Run, Object]] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
@@ -63,6 +66,7 @@ class Announcer:
         """Serve until cancelled."""
         while True:
             run, body = await self._waiting.get()
+            await self._let_others_go_first()
             try:
                 await self.kube.event(run.namespace, body)
                 self.posted += 1
@@ -72,6 +76,12 @@ class Announcer:
                 log.warning("event not posted: %s", error, extra=where)
             finally:
                 self._waiting.task_done()
+
+    async def _let_others_go_first(self) -> None:
+        for _ in range(MOST_PAUSES):
+            if not self.pressed():
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def drain(self, seconds: float) -> None:
         """Give what waits a moment to get out."""

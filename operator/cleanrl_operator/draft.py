@@ -82,7 +82,9 @@ class Draft:
         self.events.append(Event(reason, message, warning=to is State.FAULT))
 
     def walk_to(self, target: State, at: datetime | None) -> None:
-        """Move forward to a state of the opening walk, through every state between."""
+        """Move forward to a state of the opening walk, through every state between. A dry run never comes to EXEC."""
+        if self.spec.dry_run and target is State.EXEC:
+            target = State.RDY
         while self.state in FORWARD and FORWARD.index(self.state) < FORWARD.index(target):
             following = FORWARD[FORWARD.index(self.state) + 1]
             self.go(following, *OPENING[following], at=at)
@@ -109,7 +111,7 @@ class Draft:
         self.count_gpus()
         self.set(outcome=outcome, finished_at=self.now, retry_at=None, stop_requested_at=None)
         known = self.status.analytics
-        if self.status.attempt and (known is None or known.manifest_digest is None):
+        if self.status.attempt and not self.spec.dry_run and (known is None or known.manifest_digest is None):
             text = "The worker left no record of an analytics manifest; what it wrote is on the claim."
             self.set(analytics=_analytics(known, reason="NoRecord", message=text))
 
@@ -184,7 +186,7 @@ class Draft:
 
     def take_progress(self, session: SessionFacts) -> None:
         """How far the worker is; the sample keeps its time while nothing has changed."""
-        if session.step == 0 and session.steps_per_second is None:
+        if session.step == 0 and session.steps_per_second is None and session.stage is None:
             return
         total, rate = self.spec.total_timesteps, session.steps_per_second
         left = max(0, total - session.step) if total else None
@@ -194,6 +196,7 @@ class Draft:
             steps_per_second=rate,
             eta_seconds=round(left / rate) if rate and left is not None else None,
             episodic_return=session.episodic_return,
+            stage=session.stage,
         )
         known = self.status.progress
         if known is None or known.model_copy(update={"updated_at": None}).dump() != sample.dump():
@@ -222,7 +225,13 @@ class Draft:
         if end.manifest_digest is not None:
             known = self.status.analytics
             self.set(analytics=_analytics(known, manifest_digest=end.manifest_digest, reason=None, message=None))
+        self.take_wandb(end.wandb_url)
         self.refill(end.step)
+
+    def take_wandb(self, url: str | None) -> None:
+        """Where the tracked run is."""
+        if url is not None:
+            self.set(analytics=_analytics(self.status.analytics, wandb_url=url))
 
     def refill(self, step: int) -> None:
         """Progress since the last failure gives the budget back."""

@@ -37,6 +37,7 @@ class EndReason(StrEnum):
     IMAGE = "ImageError"
     BAD_CONFIG = "BadConfig"
     NAN = "NaN"
+    DEPENDENCIES = "DependencyInstallFailed"
     SILENCE = "HeartbeatLost"
     EXIT_CODE = "ExitCode"
     QUOTA = "QuotaExceeded"
@@ -68,6 +69,7 @@ class WorkerEnd:
     checkpoint_step: int = 0
     checkpoint_sha256: str | None = None
     manifest_digest: str | None = None
+    wandb_url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class PodFacts:
     """The scheduler's own sentence, when it found no place."""
     message: str = ""
     end: WorkerEnd | None = None
+    tensorboard_ready: bool = False
+    """Whether the TensorBoard beside the worker answers."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,11 @@ class SessionFacts:
     step: int = 0
     steps_per_second: float | None = None
     episodic_return: float | None = None
+    stage: str | None = None
+    """What the worker is in the middle of: a curriculum's stage, a script's phase, an evaluation's batch."""
+    wandb_url: str | None = None
+    summary: str = ""
+    """What a dry run found that would run."""
     checkpoint_path: str | None = None
     checkpoint_step: int = 0
     checkpoint_sha256: str | None = None
@@ -145,5 +154,7 @@ class Facts:
     """Why the claim that the run's data was on is not there any more; empty while it is."""
     predecessor: str = ""
     """A pod of an earlier attempt that may still write: no new one before it has ended."""
+    source_pending: str = ""
+    """Why the run that this one starts from has nothing to start from yet; empty when it has, or there is none."""
     config_error: str = ""
     """Why the spec can't be turned into a pod: a missing source run, an environment that does not match."""

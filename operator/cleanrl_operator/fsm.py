@@ -24,6 +24,7 @@ from cleanrl_operator.policies.stopping import Intent
 IMAGE_PATIENCE = timedelta(minutes=5)
 HEARTBEAT_LATE = timedelta(seconds=90)
 QUOTA_RETRY = timedelta(seconds=30)
+SOURCE_RETRY = timedelta(seconds=10)
 LIVE_PODS = (PodSituation.GATED, PodSituation.PENDING, PodSituation.IMAGE_ERROR, PodSituation.RUNNING)
 
 
@@ -59,10 +60,14 @@ class _Judge(Draft):
             self.go(State.PAUSE, "Suspended", "Created suspended; lift suspend to start it.")
         else:
             self.go(State.INIT, "Accepted", "The run was accepted.")
+        if idle := gpu.unused(self.spec, self.status):
+            self.events.append(Event("GPUUnused", idle, warning=True))
 
     def absorb(self) -> None:
         """Take over what needs no judgement: identity of the pod, session, progress, checkpoint."""
         pod, session = self.facts.pod, self.facts.session
+        if idle := gpu.unused(self.spec, self.status):
+            self.notices["GPUUnused"] = (True, "GPUUnused", idle)
         if pod.uid is not None and self.status.pod_uid is None and self.state is State.INIT:
             self.adopt_pod()
         if self.status.claim_uid is None and self.facts.claim_uid is not None:
@@ -86,6 +91,7 @@ class _Judge(Draft):
                 )
             )
         self.take_progress(session)
+        self.take_wandb(session.wandb_url)
         if session.checkpoint_path is not None:
             self.take_checkpoint(
                 session.checkpoint_path, session.checkpoint_step, session.checkpoint_sha256, session.checkpoint_at
@@ -109,6 +115,10 @@ class _Judge(Draft):
     def pod_ended(self, end: WorkerEnd) -> None:
         """Its worker container is over: completed, stopped as asked, or failed."""
         self.take_record(end)
+        if end.outcome == "completed" and self.spec.dry_run:
+            heard = self.facts.session.summary if self.facts.session is not None else ""
+            self.finish(Outcome.COMPLETED, "DryRun", heard or end.message or "The pre-flight found nothing wrong.")
+            return
         if end.outcome == "completed":
             self.walk_to(State.EXEC, end.started_at)
             self.finish(Outcome.COMPLETED, "Completed", "The run did all its steps.")
@@ -219,6 +229,9 @@ class _Judge(Draft):
             self.fault(EndReason.NAME_TAKEN, "A pod of the run's name exists and belongs to somebody else.")
         elif facts.config_error:
             self.fault(EndReason.BAD_CONFIG, facts.config_error)
+        elif facts.source_pending:
+            self.explain("WaitingForSource", facts.source_pending)
+            self.wakes.append(self.now + SOURCE_RETRY)
         elif facts.claim_lost:
             self.fault(EndReason.CLAIM_LOST, facts.claim_lost)
         elif facts.predecessor:

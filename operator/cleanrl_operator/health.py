@@ -10,9 +10,12 @@ import time
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from cleanrl_operator.readers import Refusal
+
+Guard = Callable[[str], Awaitable[Refusal | None]]
+"""Who may read the metrics, by the request's Authorization: None when the caller may."""
 Check = Callable[[], str]
 """What is wrong, in a sentence; empty when nothing is."""
 
@@ -43,11 +46,14 @@ class LoopLag:
 class HealthServer:
     """Serves from `start` to `stop`, whether this process leads or waits."""
 
-    def __init__(self, port: int, healthy: Check, ready: Check, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, port: int, healthy: Check, ready: Check, page: Callable[[], bytes], guard: Guard | None = None
+    ) -> None:
         self.port = port
         self._healthy = healthy
         self._ready = ready
-        self._registry = registry
+        self._page = page
+        self._guard = guard
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -75,5 +81,9 @@ class HealthServer:
 
         return handle
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if self._guard is not None:
+            refusal = await self._guard(request.headers.get("Authorization", ""))
+            if refusal is not None:
+                return web.Response(status=refusal.status, text=refusal.message, headers=refusal.headers)
+        return web.Response(body=self._page(), headers={"Content-Type": CONTENT_TYPE_LATEST})

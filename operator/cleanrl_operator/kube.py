@@ -19,6 +19,7 @@ from cleanrl_operator.api import GROUP, PLURAL, VERSION
 Object = dict[str, Any]
 USER_AGENT = "cleanrl-operator"
 TIMEOUT_SECONDS = 30
+WATCH_SECONDS, SILENCE_SECONDS = 300, 90
 PAGE = 500
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 RUNS = f"apis/{GROUP}/{VERSION}"
@@ -57,6 +58,8 @@ class Kube:
         await config.load_config(client_configuration=configuration, **given)
         configuration.connection_pool_maxsize = 64
         configuration.retries = None
+        # With it every request looks through the environment for a proxy, in another thread; kubeconfig may name one.
+        configuration.client_session_kwargs = {"trust_env": False}
         return cls(client.ApiClient(configuration=configuration))
 
     async def close(self) -> None:
@@ -76,18 +79,48 @@ class Kube:
         self, path: str, *, selector: str = "", metadata_only: bool = False, page: int = PAGE
     ) -> AsyncIterator[Object]:
         """The objects of a collection, fetched page by page; with `metadata_only` nothing but their metadata."""
+        async for answer in self.pages(path, selector=selector, metadata_only=metadata_only, page=page):
+            for item in answer.get("items") or []:
+                yield item
+
+    async def pages(
+        self, path: str, *, selector: str = "", metadata_only: bool = False, page: int = PAGE
+    ) -> AsyncIterator[Object]:
+        """The same, as the pages come, all of one resource version."""
         query = {"limit": str(page)}
         if selector:
             query["labelSelector"] = selector
         while True:
             accept = METADATA_ONLY if metadata_only else "application/json"
             answer = await self._request("GET", f"{path}?{urlencode(query)}", accept=accept)
-            for item in answer.get("items") or []:
-                yield item
+            yield answer
             following = (answer.get("metadata") or {}).get("continue")
             if not following:
                 return
             query["continue"] = following
+
+    async def watch(self, path: str, *, selector: str, version: str) -> AsyncIterator[Object]:
+        """What happens to a collection after this version, until the server ends the watch. Bookmarks included."""
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "1",
+            "timeoutSeconds": str(WATCH_SECONDS),
+            "labelSelector": selector,
+            "resourceVersion": version,
+        }
+        # Bookmarks come every minute: a connection on which nothing comes for longer is dead.
+        patience = aiohttp.ClientTimeout(total=WATCH_SECONDS + 30, sock_connect=30, sock_read=SILENCE_SECONDS)
+        response = await self._send("GET", f"{path}?{urlencode(query)}", None, seconds=patience)
+        stream: aiohttp.ClientResponse = response.response
+        try:
+            if stream.status >= 400:
+                raise _error(f"watch on {path}", stream.status, stream.headers, _parse(await stream.read()))
+            while line := await stream.content.readline():
+                yield _parse(line)
+        except (OSError, TimeoutError, aiohttp.ClientError, ValueError) as error:
+            raise KubeError(0, "NoAnswer", f"watch on {path}: {type(error).__name__}: {error}") from error
+        finally:
+            stream.close()
 
     async def create(self, path: str, body: Object) -> Object:
         """POST an object into a collection."""
@@ -109,6 +142,11 @@ class Kube:
         self.writes += 1
         body = {"metadata": {"resourceVersion": resource_version}, "status": status}
         path = f"{RUNS}/namespaces/{namespace}/{PLURAL}/{name}/status"
+        return await self._request("PATCH", path, body, "application/merge-patch+json")
+
+    async def merge(self, path: str, body: Object) -> Object:
+        """Change fields of an object by a merge patch."""
+        self.writes += 1
         return await self._request("PATCH", path, body, "application/merge-patch+json")
 
     async def keep(self, method: str, path: str, body: Object, *, seconds: float = TIMEOUT_SECONDS) -> Object:
@@ -134,25 +172,41 @@ class Kube:
         accept: str = "application/json, application/jwk-set+json;q=0.9",
         seconds: float = TIMEOUT_SECONDS,
     ) -> Object:
+        response = await self._send(method, path, body, content_type, accept=accept, seconds=seconds)
+        try:
+            data = await response.read()
+        except (OSError, TimeoutError, aiohttp.ClientError) as error:
+            raise KubeError(0, "NoAnswer", f"{method} {path}: {type(error).__name__}: {error}") from error
+        content = _parse(data)
+        if response.status >= 400:
+            raise _error(f"{method} {path}", response.status, response.headers, content)
+        return content
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Object | None,
+        content_type: str = "application/json",
+        *,
+        accept: str = "application/json",
+        seconds: float | aiohttp.ClientTimeout,
+    ) -> Any:
+        """The client's answer, not read yet."""
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": USER_AGENT}
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = f"{self._api.configuration.host}/{path}"
         try:
-            response = await self._api.rest_client.request(
+            return await self._api.rest_client.request(
                 method, url, headers=headers, body=body, _request_timeout=seconds
             )
-            data = await response.read()
         except (OSError, TimeoutError, aiohttp.ClientError, client.ApiException) as error:
             raise KubeError(0, "NoAnswer", f"{method} {path}: {type(error).__name__}: {error}") from error
-        content = _parse(data)
-        if response.status >= 400:
-            raise KubeError(
-                response.status,
-                str(content.get("reason", "")),
-                str(content.get("message") or f"{method} {path} was answered with {response.status}"),
-                _seconds(response.headers),
-            )
-        return content
+
+
+def _error(asked: str, status: int, headers: Mapping[str, str], content: Object) -> KubeError:
+    message = str(content.get("message") or f"{asked} was answered with {status}")
+    return KubeError(status, str(content.get("reason", "")), message, _seconds(headers))
 
 
 def _parse(data: bytes) -> Object:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from cleanrl_operator.desired.requirements import REQUIREMENTS
+from cleanrl_operator.desired.tensorboard import TENSORBOARD
 from cleanrl_operator.facts import EndReason, PodFacts, PodSituation, WorkerEnd
 from cleanrl_operator.run import ATTEMPT_LABEL, Run
 from cleanrl_protocol.record import BadRecord, TerminationRecord, parse
 
+INSTALLER_TAIL = 2000
+"""Characters of what an installer said last that a status keeps."""
 IMAGE_TROUBLE = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerError"}
 )
+DIGEST = re.compile(r"[0-9a-f]{64}")
 PREEMPTORS = frozenset({"PreemptionByScheduler", "WorkloadEvictedDueToPreempted"})
 EVICTORS = frozenset({"EvictionByEvictionAPI", "TerminationByKubelet", "DeletionByTaintManager"})
 
@@ -28,6 +35,7 @@ def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
         "node_name": (pod.get("spec") or {}).get("nodeName"),
         "deleting": "deletionTimestamp" in metadata,
         "disrupted": disruption(status),
+        "tensorboard_ready": bool(_init_container(status, TENSORBOARD).get("ready")),
     }
     containers: list[dict[str, Any]] = status.get("containerStatuses") or []
     worker = next((container for container in containers if container.get("name") == "worker"), {})
@@ -35,6 +43,8 @@ def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
     if "terminated" in state:
         end = worker_end(run, state["terminated"])
         return PodFacts(situation=PodSituation.ENDED, since=end.finished_at or created, end=end, **common)
+    if failed := failed_installation(status):
+        return PodFacts(situation=PodSituation.ENDED, since=created, end=failed, **common)
     if status.get("phase") in ("Failed", "Succeeded"):
         end = WorkerEnd(exit_code=1, kubelet_reason=status.get("reason", ""), message=status.get("message", ""))
         return PodFacts(situation=PodSituation.ENDED, since=created, end=end, **common)
@@ -97,6 +107,22 @@ def worker_end(run: Run, terminated: Mapping[str, Any]) -> WorkerEnd:
     return WorkerEnd(**seen, **from_record(record))
 
 
+def failed_installation(status: Mapping[str, Any]) -> WorkerEnd | None:
+    """The end of a pod whose requirement sets could not be installed; None for every other pod."""
+    end = (_init_container(status, REQUIREMENTS).get("state") or {}).get("terminated") or {}
+    if not end or not end.get("exitCode"):
+        return None
+    said = "".join(letter if letter.isprintable() else " " for letter in str(end.get("message") or "")).strip()
+    why = said[-INSTALLER_TAIL:] or f"the init container ended with exit code {end['exitCode']} and said nothing"
+    return WorkerEnd(
+        exit_code=int(end["exitCode"]),
+        kubelet_reason=end.get("reason", ""),
+        finished_at=_time(end.get("finishedAt")),
+        reason=EndReason.DEPENDENCIES,
+        message=f"Requirement sets could not be installed: {why}",
+    )
+
+
 def from_record(record: TerminationRecord) -> dict[str, Any]:
     """The record's fields under the names of `WorkerEnd`."""
     entered = {
@@ -115,7 +141,23 @@ def from_record(record: TerminationRecord) -> dict[str, Any]:
         "checkpoint_step": found.step if found else 0,
         "checkpoint_sha256": found.sha256 if found else None,
         "manifest_digest": record.manifest_sha256,
+        "wandb_url": record.wandb_url,
     }
+
+
+def finished_manifest(pod: Mapping[str, Any]) -> str | None:
+    """The digest of the manifest that the sidecar has finished for a worker that could not; None when it had not to."""
+    end = (_init_container(pod.get("status") or {}, TENSORBOARD).get("state") or {}).get("terminated") or {}
+    try:
+        digest = json.loads(str(end.get("message") or "{}")).get("manifestSha256")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return digest if isinstance(digest, str) and DIGEST.fullmatch(digest) else None
+
+
+def _init_container(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    containers: list[dict[str, Any]] = status.get("initContainerStatuses") or []
+    return next((container for container in containers if container.get("name") == name), {})
 
 
 def disruption(status: Mapping[str, Any]) -> EndReason | None:

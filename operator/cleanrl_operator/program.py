@@ -1,8 +1,8 @@
 """The operator from start to end: connect, wait for the lease, serve, stop.
 
 Everything lives in one event loop. While the process waits for the lease it is warm: connected, healthy, ready. Once it leads
-it fills the pods' half of the cache, opens the gateway and lets kopf watch; when the lease is lost, or any part of it ends that
-should not, the whole process does, because a half that goes on alone would be worse than none.
+it fills the pods' half of the cache, opens the gateway and lets kopf watch the runs; when the lease is lost, or any part of it
+ends that should not, the whole process does, because a half that goes on alone would be worse than none.
 """
 
 from __future__ import annotations
@@ -20,30 +20,29 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from cleanrl_operator.announce import Announcer
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
 from cleanrl_operator.api.status import State
+from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache, Key
 from cleanrl_operator.election import Election, LeaseLost
 from cleanrl_operator.gateway.service import GatewayService
 from cleanrl_operator.gateway.sessions import SessionBook
 from cleanrl_operator.health import HealthServer, LoopLag
 from cleanrl_operator.kube import Kube, KubeError
-from cleanrl_operator.metrics import Headlines, Labels, OperatorCollector, Source
+from cleanrl_operator.metrics import Headlines, OperatorPage, Source, Spoken, Tally
+from cleanrl_operator.podwatch import PodWatch
 from cleanrl_operator.progress import FleetBudget
 from cleanrl_operator.queue import WorkQueue
+from cleanrl_operator.readers import MetricsReaders
 from cleanrl_operator.reconcile import Reconciler
 from cleanrl_operator.run import RUN_UID_LABEL
 from cleanrl_operator.settings import Settings
 from cleanrl_operator.watchdog import Watchdog, pods_of, runs_of
 
 log = logging.getLogger(__name__)
-SESSION_SECONDS = 15.0
-"""How often a run with a session is looked at: silence makes no event, and progress comes to the status this way."""
 SWEEP_SECONDS = 60.0
-"""How often every run that is not over is looked at, whatever the watches and the timers say."""
+"""How often every run that is not over and has no session is looked at, whatever the watches and the timers say."""
 LEADER_LABEL = f"{GROUP}/gateway"
 LEADER_VALUE = "leader"
 
@@ -66,20 +65,23 @@ class Operator:
         self.kube: Kube
         self._watch = watch
         self._reconciler: Reconciler
+        self._boards: Boards
         self._announcer: Announcer
         self._election: Election
         self._watchdog: Watchdog | None = None
         self._gateway: GatewayService | None = None
         self._headlines = Headlines()
+        self._tally = Tally()
         self._lag = LoopLag()
         self._connected = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    # -- for kopf's handlers
+    # -- for the watches
 
     def run_changed(self, body: Mapping[str, Any]) -> None:
-        """A run was seen."""
-        self.queue.put(self.cache.put_run(body))
+        """A run was seen. What we wrote ourselves is no news: it was judged before it was written."""
+        if (key := self.cache.put_run(body)) is not None:
+            self.queue.put(key, first=not (body.get("status") or {}).get("fsmState"))
 
     def run_deleted(self, body: Mapping[str, Any]) -> None:
         """A run was seen to go."""
@@ -88,6 +90,7 @@ class Operator:
         if self.cache.run(key) is None:  # else a new run has taken the name already
             self.queue.forget(key)
             self.budget.forget(key)
+            self._boards.forget(key)
 
     def pod_changed(self, body: Mapping[str, Any]) -> None:
         """A run's pod was seen."""
@@ -110,12 +113,12 @@ class Operator:
     async def run(self) -> int:
         """Until a signal comes, or something breaks: the exit code."""
         self._take_signals()
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(OperatorCollector(self._source()))
-        health = HealthServer(self.settings.health_port, self._unhealthy, self._unready, registry)
+        page = OperatorPage(self._source())
+        self.kube = await Kube.connect()
+        readers = MetricsReaders(self.kube) if self.settings.metrics_auth else None
+        health = HealthServer(self.settings.health_port, self._unhealthy, self._unready, page, readers)
         await health.start()
         log.info("health and metrics on port %d", health.port)
-        self.kube = await Kube.connect()
         self._spawn("loop lag", self._lag.run())
         try:
             if not await self._unless_stopped(self._lead()):
@@ -151,7 +154,10 @@ class Operator:
         self._spawn("lease", self._election.hold())
         settings = self.settings
         clock = lambda: datetime.now(UTC)  # noqa: E731 - passed on as a value
-        self._announcer = Announcer(self.kube, settings.operator_class or "default", clock)
+        self._boards = Boards(self.kube, self.queue.put_later)
+        self._announcer = Announcer(
+            self.kube, settings.operator_class or "default", clock, pressed=lambda: self.queue.pressed
+        )
         if settings.gateway_target:
             self._gateway = GatewayService(self.kube, settings, self.book, self.cache, clock)
             settings = replace(settings, gateway_ca=await self._gateway.start())
@@ -161,13 +167,22 @@ class Operator:
             settings=settings,
             sessions=self.book,
             budget=self.budget,
+            boards=self._boards,
             wake=self.queue.put_later,
             announce=self._announcer,
             clock=clock,
+            pressed=lambda: self.queue.pressed,
+            tally=self._tally,
         )
-        for path in self._paths("api/v1", "pods"):
-            async for body in self.kube.list(path, selector=RUN_UID_LABEL):
-                self.cache.put_pod(body)
+        pods = PodWatch(
+            self.kube,
+            self._paths("api/v1", "pods"),
+            RUN_UID_LABEL,
+            changed=self.pod_changed,
+            deleted=self.pod_deleted,
+            known=lambda path: self.cache.all_pods(_namespace(path)),
+        )
+        await self._until_answered(pods.fill)
         self._watchdog = Watchdog(
             self.kube,
             [(path, "", lambda: runs_of(self.cache)) for path in self._paths(f"apis/{GROUP}/{VERSION}", PLURAL)]
@@ -176,6 +191,7 @@ class Operator:
         )
         self._spawn("queue", self.queue.run())
         self._spawn("events", self._announcer.run())
+        self._spawn("pods", pods.run())
         self._spawn("watch", self._watch(self))
         self._spawn("watchdog", self._watchdog.run())
         self._spawn("sweep", self._sweep())
@@ -199,7 +215,7 @@ class Operator:
     async def _shut_down(self) -> None:
         """Finish what is being done, then let go: watch, queue, workers, Events, label, lease."""
         log.info("stopping")
-        for name in ("watch", "sweep", "watchdog", "certificates", "queue"):
+        for name in ("watch", "pods", "sweep", "watchdog", "certificates", "queue"):
             await self._end(name)
         if self._gateway is not None:
             await self._gateway.stop()
@@ -219,16 +235,24 @@ class Operator:
         await self._reconciler(key)
 
     async def _sweep(self) -> None:
-        """Look at runs to which nothing happens; spread over the interval, so that nothing comes in waves."""
-        swept = time.monotonic()
+        """Look at runs to which nothing happens; spread over the interval, so that nothing comes in waves.
+
+        Silence makes no event, and progress comes to the status this way: a run with a session is looked at as often as the
+        fleet's budget lets its progress be written.
+        """
+        talked = swept = time.monotonic()
         while True:
-            await asyncio.sleep(SESSION_SECONDS)
-            for session in self.book.sessions():
-                self.queue.put_later(session.key, random.uniform(0, SESSION_SECONDS))  # noqa: S311 - no secret
-            if time.monotonic() - swept >= SWEEP_SECONDS:
-                swept = time.monotonic()
+            await asyncio.sleep(SWEEP_SECONDS / 4)
+            now, age = time.monotonic(), self.budget.age.total_seconds()
+            if now - talked >= age:
+                talked = now
+                for session in self.book.sessions():
+                    self.queue.put_later(session.key, random.uniform(0, age))  # noqa: S311 - no secret
+            if now - swept >= SWEEP_SECONDS:
+                swept = now
                 for key, body in self.cache.runs():
-                    if (body.get("status") or {}).get("fsmState") != State.TERM:
+                    over = (body.get("status") or {}).get("fsmState") == State.TERM
+                    if not over and body["metadata"]["uid"] not in self.book:
                         self.queue.put_later(key, random.uniform(0, SWEEP_SECONDS))  # noqa: S311 - no secret
 
     def _new_authorities(self, authorities: tuple[str, ...]) -> None:
@@ -302,7 +326,8 @@ class Operator:
             states=lambda: {state: count for state, count in self.cache.states.items() if count},
             refusals=lambda: self._gateway.refusals if self._gateway is not None else {},
             arrivals=lambda: self.book.arrivals,
-            headlines=lambda: self._headlines.update(self._live()),
+            headlines=lambda: self._headlines.collect((body for _, body in self.cache.runs()), self._spoken()),
+            tally=self._tally,
         )
 
     def _totals(self) -> dict[str, float]:
@@ -325,16 +350,14 @@ class Operator:
             "sessions": len(self.book),
             "streams": self._gateway.streams if self._gateway is not None else 0,
             "last_watch_check_age_seconds": age,
+            "headlines_left_out": self._headlines.left_out,
         }
 
-    def _live(self) -> dict[Labels, Mapping[str, float]]:
-        found: dict[Labels, Mapping[str, float]] = {}
-        for session in self.book.sessions():
-            body = self.cache.run(session.key)
-            if body is not None:
-                spec = body["spec"]
-                found[*session.key, str(spec.get("algo", "")), str(spec.get("envId", ""))] = session.figures
-        return found
+    def _spoken(self) -> dict[str, Spoken]:
+        now = time.monotonic()
+        return {
+            session.run_uid: Spoken(session.figures, max(0.0, now - session.heard)) for session in self.book.sessions()
+        }
 
     # -- tasks
 
@@ -361,3 +384,9 @@ class Operator:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         return False
+
+
+def _namespace(path: str) -> str | None:
+    """The namespace of a collection; None for one of the whole cluster."""
+    parts = path.split("/")
+    return parts[parts.index("namespaces") + 1] if "namespaces" in parts else None

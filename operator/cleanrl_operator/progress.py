@@ -23,9 +23,14 @@ class FleetBudget:
         self._per_second = per_second
         self._written: dict[Key, datetime] = {}
 
+    @property
+    def age(self) -> timedelta:
+        """How old a run's progress in its status may become: older the more runs there are."""
+        return max(PROGRESS_AGE, timedelta(seconds=self._live() / self._per_second))
+
     def wait(self, key: Key, now: datetime, *, awaited: bool) -> timedelta:
         """How long this run's write has to wait; zero when it may go now, and then it counts."""
-        age = TALK_AGE if awaited else max(PROGRESS_AGE, timedelta(seconds=self._live() / self._per_second))
+        age = TALK_AGE if awaited else self.age
         last = self._written.get(key)
         if last is not None and timedelta() <= now - last < age:
             return last + age - now

@@ -16,15 +16,19 @@ from typing import Any, Protocol
 
 from cleanrl_operator import logs, unreadable
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
-from cleanrl_operator.api.spec import Mode
-from cleanrl_operator.api.status import AnalyticsStatus, State, Status
+from cleanrl_operator.api.status import AnalyticsStatus, State, Status, TensorBoardStatus
+from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache, Key
 from cleanrl_operator.decision import CleanUp, CreatePod, Decision, DeletePod, Desired, Event
-from cleanrl_operator.desired import claim, pod
+from cleanrl_operator.desired import claim, pod, tensorboard
 from cleanrl_operator.facts import Facts, PodFacts, PodSituation, Refusal, RefusalKind, SessionFacts
 from cleanrl_operator.fsm import QUOTA_RETRY, decide
 from cleanrl_operator.kube import Kube, KubeError, Object
-from cleanrl_operator.observe import is_owned, may_still_write, observe_departed, observe_pod
+from cleanrl_operator.metrics import Tally
+from cleanrl_operator.observe import finished_manifest, is_owned, may_still_write, observe_departed, observe_pod
+from cleanrl_operator.policies import tensorboard as tensorboard_policy
+from cleanrl_operator.policies.source import Source
+from cleanrl_operator.policies.source import judge as judge_source
 from cleanrl_operator.run import Run, UnreadableRun
 from cleanrl_operator.settings import Settings
 from cleanrl_protocol.podconfig import BadPodConfig
@@ -32,6 +36,9 @@ from cleanrl_protocol.podconfig import BadPodConfig
 log = logging.getLogger(__name__)
 CLAIM_FRESH_SECONDS = 30.0
 """How long a shared claim's UID is believed without asking again: a burst of runs on one claim asks once."""
+ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
+ASIDE_SECONDS = 1.0
+"""How long news of a pod that has not started wait for better ones: most pods start at once, and one write says it all."""
 
 
 class Sessions(Protocol):
@@ -66,19 +73,29 @@ class Reconciler:
     settings: Settings
     sessions: Sessions
     budget: ProgressBudget
+    boards: Boards
     wake: Callable[[Key, float], None]
     announce: Callable[[Run, Event], None]
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    pressed: Callable[[], bool] = lambda: False
+    """Whether new runs wait for their turn: then a pod that was just created is written down after theirs exist."""
+    tally: Tally = field(default_factory=Tally)
     status_writes: int = 0
     progress_writes: int = 0
     _refused: dict[Key, tuple[float, Refusal]] = field(default_factory=dict)
     _claims: dict[Key, tuple[float, Object | None]] = field(default_factory=dict)
+    _asides: dict[Key, float] = field(default_factory=dict)
+    """Since when a write waits."""
+    _awaited: dict[Key, tuple[datetime, float]] = field(default_factory=dict)
+    """The moment that each run waits for, and when that is by the monotonic clock: a wall clock may jump meanwhile."""
 
     async def __call__(self, key: Key) -> None:
         """Bring one run a step further. Raises when it should be tried again."""
         body = self.cache.run(key)
         if body is None:
             self._refused.pop(key, None)
+            self._asides.pop(key, None)
+            self._awaited.pop(key, None)
             return
         logs.about(f"{key[0]}/{key[1]}", (body.get("status") or {}).get("attempt", 0))
         try:
@@ -109,12 +126,30 @@ class Reconciler:
             return
         if str((body.get("spec") or {}).get("operatorClass") or "") != self.settings.operator_class:
             return
+        if self._rests(body):
+            return
         try:
             run = Run.parse(body)
         except UnreadableRun as error:
             await self._admit_unreadable(key, body, str(error))
             return
         await self._reconcile(run)
+
+    def _rests(self, body: Mapping[str, Any]) -> bool:
+        """Whether this run is over and nothing of it is left to do: a restart over thousands of those costs little."""
+        metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+        if status.get("fsmState") != State.TERM or status.get("observedGeneration") != metadata.get("generation"):
+            return False
+        board = (spec.get("artifacts") or {}).get("tensorboard") or {}
+        if spec.get("ttlSecondsAfterFinished") is not None or board.get("serve", "whileRunning") != "whileRunning":
+            return False
+        pods = self.cache.pods(metadata["namespace"], metadata["uid"])
+        said = (None, (status.get("analytics") or {}).get("manifestDigest"))
+        return not any(
+            may_still_write(pod)
+            or (pod["metadata"]["name"] == status.get("podName") and finished_manifest(pod) not in said)
+            for pod in pods
+        )
 
     async def _admit_unreadable(self, key: Key, body: Mapping[str, Any], fault: str) -> None:
         """A run that can't be understood is left alone, and its conditions say so."""
@@ -127,17 +162,40 @@ class Reconciler:
         self.cache.put_run(await self.kube.patch_status(*key, version, status))
 
     async def _reconcile(self, run: Run) -> None:
-        now = self.clock()
+        now = self._now(run)
         facts = await self._gather(run)
         decision = self._decide(run, facts, now)
         if any(isinstance(effect, CreatePod) for effect in decision.effects):
             facts = await self._create_pod(run, facts)
+            if facts.pod.uid is not None and self.pressed():
+                self.wake(run.key, 0.0)  # the pod is in the cache, where the next look finds it, as after a crash
+                return
             decision = self._decide(run, facts, now)
         await self._apply(run, decision)
+        self.boards.note(run, decision.status)
+        decision = replace(decision, status=await self._named(run, facts, decision))
         await self._write(run, decision, now)
         self.sessions.desire(run, decision.desired)
-        if decision.wake_at is not None:
-            self.wake(run.key, (decision.wake_at - now).total_seconds())
+        self._await(run, decision, now)
+
+    def _now(self, run: Run) -> datetime:
+        """The time; a moment that was waited for has come, even when the wall clock was set back meanwhile."""
+        moment, due = self._awaited.get(run.key, (None, 0.0))
+        now = self.clock()
+        return max(now, moment) if moment is not None and time.monotonic() >= due else now
+
+    def _await(self, run: Run, decision: Decision, now: datetime) -> None:
+        """Wake the run when time alone will have changed the answer."""
+        moment = decision.wake_at
+        if moment is None:
+            self._awaited.pop(run.key, None)
+            return
+        known, due = self._awaited.get(run.key, (None, 0.0))
+        if known != moment:
+            last = [step.at for step in decision.status.transitions or []][-1:]
+            due = time.monotonic() + (moment - max([now, *last])).total_seconds()
+            self._awaited[run.key] = (moment, due)
+        self.wake(run.key, due - time.monotonic())
 
     def _decide(self, run: Run, facts: Facts, now: datetime) -> Decision:
         return decide(run.spec, run.status, facts, now, generation=run.generation, run_id=run.run_id)
@@ -153,7 +211,7 @@ class Reconciler:
         if seen.situation is PodSituation.UNKNOWN and run.status.pod_uid is not None:
             seen = await self._missing_pod(run)
         facts = Facts(pod=seen, session=self.sessions.facts(run))
-        if run.status.claim_uid is None and seen.uid is not None:
+        if run.status.claim_uid is None and seen.uid is not None and not run.spec.dry_run:
             found = await self._claim(run)
             facts = replace(facts, claim_uid=found["metadata"]["uid"] if found else None)
         if facts.session is not None and facts.session.late_seconds > 0 and seen.node_name is not None:
@@ -210,14 +268,15 @@ class Reconciler:
             return replace(facts, refusal=refusal)
         self._refused.pop(run.key, None)
         try:
-            source, fault = await self._source(run)
-            if fault:
-                return replace(facts, config_error=fault)
+            source = await self._source(run)
+            if source.fault or source.pending:
+                return replace(facts, config_error=source.fault, source_pending=source.pending)
             found, lost = await self._ensure_claim(run)
             if lost:
                 return replace(facts, claim_lost=lost)
             facts = replace(facts, claim_uid=found)
-            body = pod.build(run, self.settings, source)
+            body = pod.build(run, self.settings, source.run)
+            await self.boards.make_way(run, source.run)
             created = await self.kube.create(f"api/v1/namespaces/{run.namespace}/pods", body)
         except BadPodConfig as error:
             return replace(facts, config_error=str(error))
@@ -278,23 +337,13 @@ class Reconciler:
             self._claims[key] = (time.monotonic(), body)
         return body
 
-    async def _source(self, run: Run) -> tuple[Run | None, str]:
+    async def _source(self, run: Run) -> Source:
         """The run that this one starts from, or the sentence that says why it can't."""
         named = run.spec.from_
         if named is None or named.run is None:
-            return None, ""
+            return Source()
         body = self.cache.run((run.namespace, named.run)) or await self.kube.get(_run_path(run.namespace, named.run))
-        if body is None:
-            return None, f"from.run names {named.run}, and there is no such run in this namespace"
-        try:
-            source = Run.parse(body)
-        except UnreadableRun as error:
-            return None, f"from.run names {named.run}, which can't be read: {error}"
-        if run.spec.mode != Mode.INTERACTIVE and source.spec.env_id != run.spec.env_id:
-            return None, f"{named.run} was trained on {source.spec.env_id}, not on {run.spec.env_id}"
-        if source.spec.algo != run.spec.algo:
-            return None, f"{named.run} was trained with {source.spec.algo}, not with {run.spec.algo}"
-        return source, ""
+        return judge_source(run, body)
 
     # -- apply and write
 
@@ -310,11 +359,12 @@ class Reconciler:
 
     async def _write(self, run: Run, decision: Decision, now: datetime) -> None:
         """One status write if something changed, then what depends on it."""
-        status = self._named(run, decision.status)
+        status = decision.status
         before, after = run.status.dump(), status.dump()
-        changed = {
-            name: after.get(name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)
-        }
+        changed = merge_patch(before, after)
+        if aside := self._aside(run, decision, changed):
+            self.wake(run.key, aside)
+            return
         if changed:
             if _is_talk(before, after):
                 awaited = self.sessions.awaits(run)
@@ -330,19 +380,67 @@ class Reconciler:
             if run.status.fsm_state != status.fsm_state:
                 logs.about(f"{run.namespace}/{run.name}", status.attempt)
                 log.info("%s -> %s", run.status.fsm_state or "new", status.fsm_state, extra={"reason": status.reason})
+                self.tally.moved(run.status, status)
             for event in decision.events:
                 self.announce(run, event)
         self.sessions.written(run, status)
 
-    def _named(self, run: Run, status: Status) -> Status:
+    def _aside(self, run: Run, decision: Decision, changed: dict[str, Any]) -> float:
+        """How many seconds this write may wait for what comes next; 0 when it may not."""
+        waits = changed and run.status.fsm_state == State.INIT and changed.keys() <= ASIDES and not decision.events
+        if not waits:
+            self._asides.pop(run.key, None)
+            return 0.0
+        since = self._asides.setdefault(run.key, time.monotonic())
+        left = since + ASIDE_SECONDS - time.monotonic()
+        if left <= 0:
+            del self._asides[run.key]
+        return max(left, 0.0)
+
+    async def _named(self, run: Run, facts: Facts, decision: Decision) -> Status:
         """The status with the names of what belongs to the run filled in."""
+        status = decision.status
         if status.pod_uid is not None and run.status.pod_uid is None:
             status = status.model_copy(update={"pod_name": run.pod_name(status.attempt)})
-        if status.attempt and (status.analytics is None or status.analytics.claim_name is None):
-            where = {"claim_name": run.claim_name, "path": run.folder}
-            known = status.analytics or AnalyticsStatus()
-            status = status.model_copy(update={"analytics": known.model_copy(update=where)})
-        return status
+        if not status.attempt or run.spec.dry_run:
+            return status
+        known = status.analytics or AnalyticsStatus()
+        found: dict[str, Any] = {"tensorboard": await self._tensorboard(run, facts, decision)}
+        if known.claim_name is None:
+            found |= {"claim_name": run.claim_name, "path": run.folder}
+        last = self.cache.pod(run.namespace, run.uid, status.pod_name) if status.pod_name else None
+        if last is not None and is_owned(run, last) and (digest := finished_manifest(last)) is not None:
+            found |= {"manifest_digest": digest, "reason": None, "message": None}
+        return status.model_copy(update={"analytics": known.model_copy(update=found)})
+
+    async def _tensorboard(self, run: Run, facts: Facts, decision: Decision) -> TensorBoardStatus | None:
+        """Where the run's TensorBoard is, or why it is nowhere."""
+        status = decision.status
+        if tensorboard.is_served(run, self.settings):
+            over = any(isinstance(effect, CleanUp) for effect in decision.effects)
+            ready = facts.pod.tensorboard_ready
+            return await self.boards.look_after(run, status, self.settings, sidecar_ready=ready, over=over)
+        if run.status.fsm_state == State.TERM:
+            return status.analytics.tensorboard if status.analytics else None  # said when it ended
+        if not run.spec.artifacts.tensorboard.enabled:
+            return tensorboard_policy.disabled()
+        if tensorboard.wants_service(run):
+            return tensorboard_policy.not_offered()
+        name = run.pod_name(status.attempt)
+        return tensorboard_policy.beside_worker(status, name, self.settings.tensorboard_port)
+
+
+def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What turns one into the other as a JSON merge patch: what is gone, at any depth, is null."""
+    changed: dict[str, Any] = {}
+    for name in before.keys() | after.keys():
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            if inner := merge_patch(old, new):
+                changed[name] = inner
+        elif old != new:
+            changed[name] = new
+    return changed
 
 
 def _is_talk(before: dict[str, Any], after: dict[str, Any]) -> bool:

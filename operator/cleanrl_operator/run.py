@@ -19,6 +19,7 @@ RUN_LABEL = f"{GROUP}/run"
 RUN_UID_LABEL = f"{GROUP}/run-uid"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 CONFIG_ANNOTATION = f"{GROUP}/config"
+DRY_RUN_ANNOTATION = f"{GROUP}/dry-run"
 MANAGED_BY = "cleanrl-operator"
 
 
@@ -47,6 +48,8 @@ class Run:
         metadata = body["metadata"]
         try:
             spec = Spec.model_validate(body.get("spec") or {})
+            if (metadata.get("annotations") or {}).get(DRY_RUN_ANNOTATION) == "true":
+                spec = spec.model_copy(update={"dry_run": True})
             status = Status.model_validate(body.get("status") or {})
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:10])
@@ -92,6 +95,11 @@ class Run:
         return (
             storage.claim_name or f"{self.name[:40].rstrip('-.')}-{hashlib.sha256(self.uid.encode()).hexdigest()[:8]}"
         )
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """The requirement sets that the run asks for."""
+        return tuple(str(name) for name in self.spec.requirements or ())
 
     @property
     def folder(self) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 ENV_PREFIX = "CLEANRL_OPERATOR_"
+IN_EVERY_IMAGE = frozenset({"base"})
+"""Requirement sets without which an image could not train at all."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,11 @@ class Settings:
     """The image of a run that names none and whose requirement sets have no image of their own."""
     image_pull_policy: str = "IfNotPresent"
     images: Mapping[str, str] = field(default_factory=dict)
-    """Images by requirement sets, sorted and joined by `+`, for example `atari+envpool`."""
+    """Images by the requirement sets that they hold, joined by `+`, for example `atari+envpool`."""
+    wheel_cache_claim: str = ""
+    """A claim of this name in the run's namespace holds wheels of requirement sets; empty when there is none."""
+    package_index: str = ""
+    """Where wheels of requirement sets come from that no claim holds; empty for none."""
     gateway_target: str = ""
     """Where workers register, host:port; empty runs them without a session."""
     gateway_port: int = 50055
@@ -44,6 +50,21 @@ class Settings:
     """A worker's time to checkpoint after SIGTERM."""
     metrics_port: int = 9464
     tensorboard_port: int = 6006
+    tensorboard_always: bool = True
+    """Whether `serve: always` is honoured, which takes the right to create Deployments and Services."""
+    tensorboard_base_path: str = "/tb"
+    """TensorBoards that are served by a Service are below this path, then namespace and run."""
+    tensorboard_route: str = ""
+    """How they are reached from outside: `Ingress`, `HTTPRoute`, or empty for not at all."""
+    tensorboard_host: str = ""
+    """The host of that route."""
+    tensorboard_scheme: str = "https"
+    """The scheme of their addresses outside."""
+    tensorboard_ingress_class: str = ""
+    tensorboard_gateway: str = ""
+    """The Gateway of an HTTPRoute, as `namespace/name`."""
+    metrics_auth: bool = False
+    """Whether /metrics asks for a token whose owner may `get` the path /metrics."""
     shared_memory: str = "1Gi"
     service_account: str = "default"
 
@@ -63,7 +84,11 @@ class Settings:
                 raise ValueError(f"{key} is no setting of the operator; there are {', '.join(sorted(known))}")
             name = known[key]
             default = cls.__dataclass_fields__[name].default
-            if isinstance(default, int):
+            if isinstance(default, bool):
+                if value not in ("true", "false"):
+                    raise ValueError(f"{key} has to be true or false, not {value!r}")
+                values[name] = value == "true"
+            elif isinstance(default, int):
                 if not value.isdigit():
                     raise ValueError(f"{key} has to be a number, not {value!r}")
                 values[name] = int(value)
@@ -75,8 +100,20 @@ class Settings:
                 values[name] = value
         return cls(**values)  # type: ignore[arg-type]  # the names are the class's own
 
-    def image_for(self, asked: str | None, requirements: tuple[str, ...]) -> str:
-        """The worker image: the run's own, else the one built for its requirement sets, else the default."""
-        if asked:
-            return asked
-        return self.images.get("+".join(sorted(requirements)), self.worker_image)
+    def image_for(self, asked: str | None, requirements: Iterable[str]) -> str:
+        """The worker image: the run's own, else the smallest that holds its requirement sets, else the default."""
+        return asked or self._variant(requirements) or self.worker_image
+
+    def to_install(self, asked: str | None, requirements: Iterable[str]) -> tuple[str, ...]:
+        """The requirement sets that have to be installed before training: none into an image that was asked for, or where
+        nothing is configured to install from. What is missing then is the worker's own pre-flight to say."""
+        wanted = tuple(sorted(frozenset(requirements) - IN_EVERY_IMAGE))
+        from_somewhere = bool(self.wheel_cache_claim or self.package_index)
+        return wanted if from_somewhere and not asked and self._variant(wanted) is None else ()
+
+    def _variant(self, requirements: Iterable[str]) -> str | None:
+        """The image of the table with the fewest sets beyond these; None when these need none, or none has them all."""
+        wanted = frozenset(requirements) - IN_EVERY_IMAGE
+        table = [(frozenset(sets.split("+")) - IN_EVERY_IMAGE, image) for sets, image in self.images.items()]
+        fitting = [(len(sets), sorted(sets), image) for sets, image in table if wanted and wanted <= sets]
+        return min(fitting)[2] if fitting else None

@@ -23,11 +23,28 @@
   "METRICS_PORT" $worker.metricsPort
   "TENSORBOARD_PORT" $worker.tensorboardPort
   "SERVICE_ACCOUNT" $worker.serviceAccountName
+  "WHEEL_CACHE_CLAIM" $worker.wheelCache.claimName
+  "PACKAGE_INDEX" $worker.wheelCache.indexUrl
+  "TENSORBOARD_ALWAYS" .Values.tensorboard.always
+  "TENSORBOARD_BASE_PATH" .Values.tensorboard.basePath
+  "METRICS_AUTH" .Values.metrics.authorize
 }}
+{{- with .Values.tensorboard.route }}
+{{- if .kind }}
+{{- $_ := set $settings "TENSORBOARD_ROUTE" .kind }}
+{{- $_ = set $settings "TENSORBOARD_HOST" (required "tensorboard.route.host has to say under which host TensorBoards are found" .host) }}
+{{- $_ = set $settings "TENSORBOARD_SCHEME" .scheme }}
+{{- if eq .kind "Ingress" }}
+{{- $_ = set $settings "TENSORBOARD_INGRESS_CLASS" .ingressClassName }}
+{{- else }}
+{{- $_ = set $settings "TENSORBOARD_GATEWAY" (required "tensorboard.route.gateway has to name the Gateway of the HTTPRoutes" .gateway) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if $worker.images }}
 {{- $pairs := list }}
-{{- range $sets, $image := $worker.images }}
-{{- $pairs = append $pairs (printf "%s=%s" $sets $image) }}
+{{- range $worker.images }}
+{{- $pairs = append $pairs (printf "%s=%s" (join "+" (sortAlpha .requirements)) .image) }}
 {{- end }}
 {{- $_ := set $settings "IMAGES" (join "," $pairs) }}
 {{- end }}

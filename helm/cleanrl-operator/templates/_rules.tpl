@@ -15,9 +15,29 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- with .Values.tensorboard }}
+{{- if .always }}
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create, delete]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, create, patch, delete]
+{{- if eq .route.kind "Ingress" }}
+- apiGroups: [networking.k8s.io]
+  resources: [ingresses]
+  verbs: [get, create, delete]
+{{- else if eq .route.kind "HTTPRoute" }}
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
+  verbs: [get, create, delete]
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
-{{/* What it needs beyond namespaces: whether a silent worker's node is well, and whose token a worker shows. */}}
+{{/* What it needs beyond namespaces: whether a silent worker's node is well, and whose token a worker or,
+     if it is asked for one, a reader of the metrics shows. */}}
 {{- define "cleanrl-operator.clusterRules" -}}
 - apiGroups: [""]
   resources: [nodes]
@@ -25,6 +45,11 @@
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
+{{- if .Values.metrics.authorize }}
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
 {{- end }}
 
 {{/* What it does in its own namespace, whatever the scope: the Secret with the gateway's authority and the Lease of the

@@ -12,6 +12,20 @@ from cleanrl_operator.api.model import Model, Rule
 Label = Annotated[str, Field(max_length=63)]
 Text = Annotated[str, Field(min_length=1, max_length=253)]
 OWN_PREFIX = "mosaic.dev/"
+RESERVED_PATHS = (
+    "/run-data",
+    "/source",
+    "/scripts",
+    "/requirements",
+    "/wheels",
+    "/etc/cleanrl",
+    "/var/run",
+    "/run",
+    "/proc",
+    "/sys",
+    "/dev",
+)
+"""Folders of the worker that are the run's or the system's own."""
 
 
 class Operator(StrEnum):
@@ -96,7 +110,7 @@ class Volume(Model):
             "write paths without '..'",
         ),
         Rule(
-            "!['/run-data', '/source', '/var/run', '/run', '/proc', '/sys', '/dev'].exists(taken, "
+            f"![{', '.join(repr(path) for path in RESERVED_PATHS)}].exists(taken, "
             "self.mountPath == taken || self.mountPath.startsWith(taken + '/'))",
             "this path belongs to the system or to the run: mount the volume elsewhere, for example below /mnt",
             ".mountPath",

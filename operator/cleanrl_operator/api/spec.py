@@ -143,9 +143,24 @@ class ConfigMapReference(Model):
 class Script(Model):
     """A training script of several phases."""
 
-    config_map_ref: ConfigMapReference = Field(description="The ConfigMap that holds the script.")
+    config_map_ref: ConfigMapReference | None = Field(default=None, description="The ConfigMap that holds the script.")
     key: str = Field(
         default="script.sh", min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$", description="Its key there."
+    )
+    path: Annotated[str, Field(min_length=2, max_length=512, pattern=r"^/[A-Za-z0-9_./-]+$")] | None = Field(
+        default=None, description="A script that is in the image already, by its full path."
+    )
+
+    rules = (
+        Rule(
+            "has(self.configMapRef) != has(self.path)",
+            "name either a ConfigMap that holds the script or a path in the image, not both",
+        ),
+        Rule(
+            "!has(self.path) || !self.path.contains('..')",
+            "write the script's path without '..'",
+            ".path",
+        ),
     )
 
 
@@ -259,7 +274,19 @@ class TensorBoard(Model):
     """The TensorBoard of the run."""
 
     enabled: bool = Field(default=True, description="Write TensorBoard logs and serve them beside the worker.")
-    serve: Serve = Field(default=Serve.WHILE_RUNNING, description="always keeps a small Deployment after the end.")
+    serve: Serve = Field(
+        default=Serve.WHILE_RUNNING,
+        description="whileRunning serves beside the worker, for kubectl port-forward; always adds a Service, and a small "
+        "Deployment while the run has no pod. status.analytics.tensorboard says where it answers.",
+    )
+
+    rules = (
+        Rule(
+            "self.enabled || self.serve != 'always'",
+            "serve: always needs TensorBoard logs: set artifacts.tensorboard.enabled to true, or leave serve out",
+            ".serve",
+        ),
+    )
 
 
 class SecretKeyReference(Model):
@@ -285,6 +312,10 @@ class WandB(Model):
     enabled: bool = Field(default=False, description="Track the run.")
     project: str | None = Field(default=None, min_length=1, max_length=128, description="Project; cleanRL when unset.")
     entity: str | None = Field(default=None, min_length=1, max_length=128, description="Team or user.")
+    group: str | None = Field(default=None, min_length=1, max_length=128, description="Group of runs it belongs to.")
+    tags: list[Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^,]+$")]] | None = Field(
+        default=None, max_length=20, description="Tags to find it by."
+    )
     api_key_secret_ref: SecretKeyReference | None = Field(default=None, description="Where the API key is.")
     proxy: Proxy | None = Field(default=None, description="Proxies for W&B only.")
 
@@ -368,7 +399,11 @@ class Spec(Model):
     )
     seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Seed of every generator.")
     mode: Mode = Field(default=Mode.TRAIN, description="train, curriculum, resume, policyEval, interactive or script.")
-    dry_run: bool = Field(default=False, description="Resolve and check everything in the pod, train nothing.")
+    dry_run: bool = Field(
+        default=False,
+        description="Resolve and check everything in a pod, train nothing, and end with what would run in status.message. "
+        "The annotation mosaic.dev/dry-run with the value true does the same.",
+    )
     algo_params: AlgoParams = Field(default_factory=AlgoParams, description="Flags of the algorithm by name.")
     extras: Extras = Field(default_factory=Extras, description="The worker contract's extras.")
     curriculum: Curriculum | None = Field(default=None, description="The environments of mode curriculum.")
@@ -380,7 +415,8 @@ class Spec(Model):
     requirements: list[RequirementSet] | None = Field(
         default=None,
         max_length=16,
-        description="Requirement sets beyond what the algorithm and the environment need by themselves.",
+        description="Requirement sets that the run needs beyond base. They choose the image; where no image has them all, "
+        "they are installed before training if the installation has a wheel cache or an index for that.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     resources: Resources = Field(default_factory=Resources, description="CPU, memory and GPUs.")
@@ -407,7 +443,10 @@ class Spec(Model):
         description="Removes pod, Service and TensorBoard this long after the end; never the run or its data.",
     )
     image: str | None = Field(
-        default=None, min_length=1, max_length=512, description="The worker image; the chart's choice when unset."
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="The worker image; when unset, the chart's choice by requirements. Nothing is installed into it.",
     )
     pod_template: PodTemplate | None = Field(default=None, description="Where and how the pod is scheduled.")
     operator_class: str | None = Field(

@@ -14,6 +14,7 @@ Text = Annotated[str, Field(max_length=1024)]
 Digest = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]{64}$")]
 
 MAX_TRANSITIONS = 20
+MAX_STAGE = 128
 
 
 class State(StrEnum):
@@ -86,6 +87,9 @@ class ProgressStatus(Model):
     steps_per_second: float | None = Field(default=None, description="Steps per second, lately.")
     eta_seconds: int | None = Field(default=None, description="Estimated time to the end.")
     episodic_return: float | None = Field(default=None, description="Smoothed return of finished episodes.")
+    stage: Annotated[str, Field(max_length=MAX_STAGE)] | None = Field(
+        default=None, description="The stage of a curriculum, the phase of a script, or the batch of an evaluation."
+    )
     updated_at: datetime | None = Field(default=None, description="When this was sampled.")
 
 
@@ -99,13 +103,24 @@ class CheckpointStatus(Model):
     attempt: int = Field(default=0, description="The attempt that wrote it.")
 
 
+class TensorBoardStatus(Model):
+    """Where TensorBoard answers, or why it does not."""
+
+    url: Text | None = Field(default=None, description="Its address: outside the cluster if there is one, else inside.")
+    port_forward: Text | None = Field(
+        default=None, description="What follows kubectl port-forward to reach it at localhost, while the pod runs."
+    )
+    reason: Text | None = Field(default=None, description="Why there is no address, in one word.")
+    message: Text | None = Field(default=None, description="Why there is no address, for a person.")
+
+
 class AnalyticsStatus(Model):
     """Where the run's analytics are, or why they are not there."""
 
     manifest_digest: Digest | None = Field(default=None, description="sha256 of analytics.json.")
     claim_name: Text | None = Field(default=None, description="The claim that holds them.")
     path: Text | None = Field(default=None, description="The run's folder on the claim.")
-    tensorboard_url: Text | None = Field(default=None, description="Where TensorBoard answers, inside the cluster.")
+    tensorboard: TensorBoardStatus | None = Field(default=None, description="TensorBoard.")
     wandb_url: Text | None = Field(default=None, description="Where the tracked run is.")
     reason: Text | None = Field(default=None, description="Why something is not available, in one word.")
     message: Text | None = Field(default=None, description="Why something is not available, for a person.")
@@ -126,7 +141,7 @@ class Status(Model):
     conditions: list[Condition] | None = Field(
         default=None,
         max_length=16,
-        description="Ready, Reconciling, Stalled, Suspended, Complete, Failed and further ones.",
+        description="Ready, Reconciling, Stalled, Suspended, Complete, Failed and notices such as GPUUnused or HeartbeatLate.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     transitions: list[Transition] | None = Field(

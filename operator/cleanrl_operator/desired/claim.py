@@ -10,9 +10,12 @@ from cleanrl_operator.settings import Settings
 
 
 def build(run: Run, settings: Settings) -> dict[str, Any] | None:
-    """The claim, or None when the run uses one that exists. Only `deletionPolicy: Delete` ties it to the run."""
+    """The claim, or None when the run uses one that exists, or is a dry run and leaves nothing behind.
+
+    Only `deletionPolicy: Delete` ties it to the run.
+    """
     storage = run.spec.artifacts.storage
-    if storage.claim_name is not None:
+    if storage.claim_name is not None or run.spec.dry_run:
         return None
     spec: dict[str, Any] = {
         "accessModes": [str(mode) for mode in storage.access_modes or [AccessMode.READ_WRITE_ONCE]],

@@ -1,66 +1,64 @@
-"""The pod of one attempt: worker, TensorBoard sidecar, claim, config, token. Restricted in every respect."""
+"""The pod of one attempt: worker, TensorBoard sidecar, claim, config, token. Restricted in every respect.
+
+A dry run's pod has scratch space in the place of the claim, and no TensorBoard: it leaves nothing behind but its record.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from cleanrl_operator.desired import workerconfig
+from cleanrl_operator.api.spec import Mode
+from cleanrl_operator.desired import confined, requirements, tensorboard, workerconfig
 from cleanrl_operator.policies.gpu import gpus_held
 from cleanrl_operator.run import ATTEMPT_LABEL, CONFIG_ANNOTATION, Run
 from cleanrl_operator.settings import Settings
 from cleanrl_protocol.podconfig import PodConfig, encode
 
-RUN_FOLDER = "/run-data"
+RUN_FOLDER = confined.RUN_FOLDER
 SOURCE_FOLDER = "/source"
+SCRIPT_FOLDER = "/scripts"
 CONFIG_FILE = "/etc/cleanrl/config"
 TOKEN_FOLDER = "/var/run/secrets/cleanrl"  # noqa: S105 - a folder's name
 TOKEN_AUDIENCE = "cleanrl-gateway"  # noqa: S105 - an audience's name
 TOKEN_SECONDS = 3600
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-CONFINED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
 
 
 def build(run: Run, settings: Settings, source: Run | None = None) -> dict[str, Any]:
     """The pod for the run's next attempt. `source` is the run that `from.run` names."""
     attempt = run.next_attempt
     template = run.spec.pod_template
-    image = settings.image_for(run.spec.image, tuple(str(name) for name in run.spec.requirements or ()))
+    image = settings.image_for(run.spec.image, run.requirements)
+    installed = settings.to_install(run.spec.image, run.requirements)
     labels = {**(template.labels if template and template.labels else {}), **run.child_labels()}
     labels |= {ATTEMPT_LABEL: str(attempt), "app.kubernetes.io/name": "cleanrl-worker"}
     if QUEUE_LABEL in run.labels:
         labels[QUEUE_LABEL] = run.labels[QUEUE_LABEL]
+    if tensorboard.is_served(run, settings):
+        labels[tensorboard.SERVED_LABEL] = run.uid
     config = PodConfig(
         run_id=run.run_id,
         attempt=attempt,
-        worker_config=workerconfig.build(run, source_path(source)),
+        worker_config=workerconfig.build(run, source, SOURCE_FOLDER, SCRIPT_FOLDER),
         gateway_target=settings.gateway_target or None,
         gateway_ca=list(settings.gateway_ca),
     )
-    spec: dict[str, Any] = {
+    spec: dict[str, Any] = confined.pod_spec(run, settings) | {
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "serviceAccountName": (template and template.service_account_name) or settings.service_account,
         "terminationGracePeriodSeconds": settings.grace_seconds + 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": settings.user_id,
-            "runAsGroup": settings.user_id,
-            "fsGroup": settings.user_id,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
         "containers": [_worker(run, settings, image, attempt, source)],
         "volumes": _volumes(run, settings, source),
     }
-    if run.spec.artifacts.tensorboard.enabled:
-        spec["initContainers"] = [_tensorboard(run, settings, image)]
-    if template is not None:
-        _place(spec, template.dump())
+    first = [requirements.container(run, settings, image, installed)] if installed else []
+    if run.spec.artifacts.tensorboard.enabled and not run.spec.dry_run:
+        first.append(tensorboard.sidecar(run, settings, image))
+    if first:
+        spec["initContainers"] = first
+    if installed:
+        worker = spec["containers"][0]
+        worker["env"].append({"name": "PYTHONPATH", "value": requirements.PYTHON_PATH})
+        worker["volumeMounts"].append(requirements.mount())
+        spec["volumes"] += requirements.volumes(settings)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -78,13 +76,6 @@ def build(run: Run, settings: Settings, source: Run | None = None) -> dict[str, 
         },
         "spec": spec,
     }
-
-
-def source_path(source: Run | None) -> str:
-    """Where the worker finds what the source run left: the checkpoint that its status vouches for, else its folder."""
-    if source is None or source.status.checkpoint is None:
-        return SOURCE_FOLDER
-    return f"{SOURCE_FOLDER}/{source.status.checkpoint.path}"
 
 
 def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Run | None) -> dict[str, Any]:
@@ -116,7 +107,7 @@ def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Run 
     if secret is not None:
         reference = {"name": secret.name, "key": secret.key}
         env.append({"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": reference}})
-    return {
+    worker: dict[str, Any] = {
         "name": "worker",
         "image": image,
         "imagePullPolicy": settings.image_pull_policy,
@@ -124,7 +115,7 @@ def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Run 
         "env": env,
         "resources": _resources(run),
         "ports": [{"name": "metrics", "containerPort": settings.metrics_port}],
-        "securityContext": CONFINED,
+        "securityContext": confined.CONTAINER,
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
         "livenessProbe": {
@@ -137,25 +128,9 @@ def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Run 
         "workingDir": RUN_FOLDER,
         "volumeMounts": _mounts(run, source),
     }
-
-
-def _tensorboard(run: Run, settings: Settings, image: str) -> dict[str, Any]:
-    """A native sidecar: it starts before the worker and outlives it."""
-    command = ["python", "-m", "cleanrl_worker.sidecar", "--logdir", f"{RUN_FOLDER}/tensorboard", "--load_fast=false"]
-    return {
-        "name": "tensorboard",
-        "image": image,
-        "imagePullPolicy": settings.image_pull_policy,
-        "restartPolicy": "Always",
-        "command": [*command, "--host", "127.0.0.1", "--port", str(settings.tensorboard_port)],
-        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 - an emptyDir of the pod's own
-        "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-        "securityContext": CONFINED,
-        "volumeMounts": [
-            {"name": "run-data", "mountPath": RUN_FOLDER, "subPath": run.folder, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of the pod's own
-        ],
-    }
+    if run.spec.mode == Mode.INTERACTIVE:  # `kubectl attach -i` may come, go and come again
+        worker |= {"stdin": True, "stdinOnce": False}
+    return worker
 
 
 def _resources(run: Run) -> dict[str, Any]:
@@ -171,13 +146,16 @@ def _volumes(run: Run, settings: Settings, source: Run | None) -> list[dict[str,
     token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
     annotation = {"fieldPath": f"metadata.annotations['{CONFIG_ANNOTATION}']"}
     volumes: list[dict[str, Any]] = [
-        {"name": "run-data", "persistentVolumeClaim": {"claimName": run.claim_name}},
+        {"name": "run-data"}
+        | ({"emptyDir": {}} if run.spec.dry_run else {"persistentVolumeClaim": {"claimName": run.claim_name}}),
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shared_memory}},
         {"name": "tmp", "emptyDir": {}},
         {"name": "config", "downwardAPI": {"items": [{"path": "config", "fieldRef": annotation}]}},
         {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},
     ]
-    if source is not None and source.claim_name != run.claim_name:
+    if _script(run) is not None:
+        volumes.append({"name": "script", "configMap": _script(run)})
+    if source is not None and not _shares_claim(run, source):
         claim = {"claimName": source.claim_name, "readOnly": True}
         volumes.append({"name": "source", "persistentVolumeClaim": claim})
     template = run.spec.pod_template
@@ -198,8 +176,10 @@ def _mounts(run: Run, source: Run | None) -> list[dict[str, Any]]:
         {"name": "config", "mountPath": "/etc/cleanrl", "readOnly": True},
         {"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True},
     ]
+    if _script(run) is not None:
+        mounts.append({"name": "script", "mountPath": SCRIPT_FOLDER, "readOnly": True})
     if source is not None:
-        name = "run-data" if source.claim_name == run.claim_name else "source"
+        name = "run-data" if _shares_claim(run, source) else "source"
         mounts.append({"name": name, "mountPath": SOURCE_FOLDER, "subPath": source.folder, "readOnly": True})
     template = run.spec.pod_template
     for volume in (template.volumes if template else None) or []:
@@ -214,16 +194,14 @@ def _mounts(run: Run, source: Run | None) -> list[dict[str, Any]]:
     return mounts
 
 
-def _place(spec: dict[str, Any], template: dict[str, Any]) -> None:
-    """What the user says about scheduling. Security, volumes of the run and the restart policy are not the user's."""
-    for field in (
-        "nodeSelector",
-        "tolerations",
-        "affinity",
-        "priorityClassName",
-        "runtimeClassName",
-        "schedulerName",
-        "imagePullSecrets",
-    ):
-        if field in template:
-            spec[field] = template[field]
+def _shares_claim(run: Run, source: Run) -> bool:
+    return source.claim_name == run.claim_name and not run.spec.dry_run
+
+
+def _script(run: Run) -> dict[str, Any] | None:
+    """The script's ConfigMap as a volume; None when the run has no script, or it is in the image."""
+    script = run.spec.script
+    if script is None or script.config_map_ref is None:
+        return None
+    item = {"key": script.key, "path": script.key}
+    return {"name": script.config_map_ref.name, "items": [item], "defaultMode": 0o444}

@@ -19,8 +19,12 @@ MODES = {
 PRESETS = {"babyai-goto": "BABYAI_GOTO_CURRICULUM", "babyai-doorkey": "BABYAI_DOORKEY_CURRICULUM"}
 
 
-def build(run: Run, source_folder: str) -> dict[str, Any]:
-    """The config in the flat form that `--config` takes. `source_folder` is where the source run's folder is mounted."""
+def build(run: Run, source: Run | None, source_folder: str, script_folder: str) -> dict[str, Any]:
+    """The config in the flat form that `--config` takes.
+
+    `source` is the run that `from.run` names; its folder is mounted at `source_folder`, and a script's ConfigMap at
+    `script_folder`.
+    """
     spec = run.spec
     extras: dict[str, Any] = {
         **spec.extras.dump(),
@@ -40,13 +44,17 @@ def build(run: Run, source_folder: str) -> dict[str, Any]:
         extras["wandb_project_name"] = spec.artifacts.wandb.project
     if spec.artifacts.wandb.entity:
         extras["wandb_entity"] = spec.artifacts.wandb.entity
+    if spec.artifacts.wandb.group:
+        extras["wandb_group"] = spec.artifacts.wandb.group
+    if spec.artifacts.wandb.tags:
+        extras["wandb_tags"] = list(spec.artifacts.wandb.tags)
     if spec.artifacts.wandb.proxy is not None:
         proxy = spec.artifacts.wandb.proxy
         extras |= {"wandb_http_proxy": proxy.http, "wandb_https_proxy": proxy.https}
         extras["wandb_use_vpn_proxy"] = proxy.use_vpn
     if spec.requirements:
         extras["requirements"] = [str(name) for name in spec.requirements]
-    extras |= _curriculum(run) | _source(run, source_folder) | _evaluation(run)
+    extras |= _curriculum(run) | _source(run, source, source_folder) | _evaluation(run) | _script(run, script_folder)
     config: dict[str, Any] = {
         "run_id": run.run_id,
         "worker_id": run.pod_name(run.next_attempt),
@@ -57,6 +65,8 @@ def build(run: Run, source_folder: str) -> dict[str, Any]:
     }
     if spec.total_timesteps is not None:
         config["total_timesteps"] = spec.total_timesteps
+    if spec.dry_run:
+        config["dry_run"] = True
     return config
 
 
@@ -78,12 +88,23 @@ def _curriculum(run: Run) -> dict[str, Any]:
     return {"curriculum_schedule": [{k: v for k, v in stage.items() if v is not None} for stage in stages]}
 
 
-def _source(run: Run, source_folder: str) -> dict[str, Any]:
-    source = run.spec.from_
-    if source is None:
+def _source(run: Run, source: Run | None, source_folder: str) -> dict[str, Any]:
+    """Where to start from: a path on the run's own claim, or the checkpoint that the source run's status vouches for."""
+    named = run.spec.from_
+    if named is None:
         return {}
     key = "checkpoint_path" if run.spec.mode == Mode.RESUME else "policy_path"
-    return {key: source_folder if source.run is not None else source.path}
+    if source is None or source.status.checkpoint is None:
+        return {key: named.path or source_folder}
+    found = source.status.checkpoint
+    return {key: f"{source_folder}/{found.path}", "checkpoint_sha256": found.sha256}
+
+
+def _script(run: Run, script_folder: str) -> dict[str, Any]:
+    script = run.spec.script
+    if script is None:
+        return {}
+    return {"script_path": script.path or f"{script_folder}/{script.key}"}
 
 
 def _evaluation(run: Run) -> dict[str, Any]:

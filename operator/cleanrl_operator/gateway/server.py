@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from cleanrl_operator.api.status import State
-from cleanrl_operator.gateway.identity import NotProven, SessionTokens, Verifier
+from cleanrl_operator.gateway.identity import NotProven, PodIdentity, SessionTokens, Verifier
 from cleanrl_operator.gateway.limits import EVENTS_BURST, EVENTS_PER_SECOND, Bucket, Refused
 from cleanrl_operator.gateway.sessions import HEARTBEAT_SECONDS, Session, SessionBook
 from cleanrl_operator.kube import KubeError
@@ -40,7 +40,8 @@ LOOK_SECONDS = 10.0
 class Gateway(rpc.SessionServiceServicer):
     """Registers workers and keeps their streams. Only the leader serves it.
 
-    `run_of_pod` finds the run whose `status.podUID` is given, `run_by_uid` the run of that UID.
+    `run_of_pod` finds the run whose `status.podUID` is given, `run_by_uid` the run of that UID, `run_by_id` the one of that
+    `status.runId` in a namespace.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Gateway(rpc.SessionServiceServicer):
         tokens: SessionTokens,
         run_of_pod: FindRun,
         run_by_uid: FindRun,
+        run_by_id: Callable[[str, str], Run | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._book = book
@@ -57,6 +59,7 @@ class Gateway(rpc.SessionServiceServicer):
         self._tokens = tokens
         self._run_of_pod = run_of_pod
         self._run_by_uid = run_by_uid
+        self._run_by_id = run_by_id
         self._clock = clock
         self._refused = Refused()
         self.refusals: Counter[str] = Counter()
@@ -165,6 +168,8 @@ class Gateway(rpc.SessionServiceServicer):
             log.warning("a worker's token could not be verified: %s", error)
             await self._not_now(context, "the API server does not answer; try again")
         run = self._run_of_pod(identity.pod_uid)
+        if run is None and self._is_superseded(identity, request):
+            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "the run is done with this pod")
         if run is None:
             # The status that names the pod may be a moment behind the pod itself: the worker tries again.
             await self._not_now(context, "no run knows this pod, yet")
@@ -173,6 +178,13 @@ class Gateway(rpc.SessionServiceServicer):
         if run.status.fsm_state == State.TERM:
             await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "the run is over")
         return run, identity.pod_uid
+
+    def _is_superseded(self, identity: PodIdentity, request: pb.RegisterWorkerRequest) -> bool:
+        """Whether the run has had this pod and let go of it. A status gets the number of an attempt and the UID of its pod in
+        one write: an attempt that it counts already, and whose pod it does not name, is over. The caller is believed
+        about the attempt, since nobody but itself is turned away by that."""
+        run = self._run_by_id(identity.namespace, request.run_id)
+        return run is not None and 0 < request.attempt <= run.status.attempt
 
     async def _resume(self, context: Context) -> Session:
         try:

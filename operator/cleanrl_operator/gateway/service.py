@@ -65,6 +65,7 @@ class GatewayService:
             tokens,
             run_of_pod=lambda uid: _parse(self._cache.run_of_pod(uid)),
             run_by_uid=lambda uid: _parse(self._cache.run_by_uid(uid)),
+            run_by_id=lambda namespace, run_id: _parse(self._cache.run_by_id(namespace, run_id)),
         )
         credentials = grpc.dynamic_ssl_server_credentials(self._configuration(), self._configuration)
         self._server, port = serve(self._gateway, self._settings.gateway_port, credentials)

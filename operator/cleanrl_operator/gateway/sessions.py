@@ -6,13 +6,16 @@ checkpoints are acknowledged only after the status that holds them was written; 
 
 from __future__ import annotations
 
+import re
+import shlex
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
-from cleanrl_operator.api.status import State, Status
+from cleanrl_operator.api.status import MAX_STAGE, State, Status
 from cleanrl_operator.decision import Desired
 from cleanrl_operator.facts import SessionFacts
 from cleanrl_operator.run import Run
@@ -21,10 +24,15 @@ from cleanrl_protocol import session_pb2 as pb
 from cleanrl_protocol.credits import CreditRefill
 from cleanrl_protocol.events import CHECKPOINT_SAVED, HEARTBEAT, Received, epoch_micros
 from cleanrl_protocol.ledger import Arrival, Ledger
+from cleanrl_protocol.record import MAX_URL
 
 HEARTBEAT_SECONDS = 30
 TAKEOVER_GRACE = limits.LONGEST_ABSENCE_SECONDS + 30
 """After a restart of the gateway nobody is late for this long: a healthy worker is back by then."""
+STAGE_STARTED = "stage_started"
+WANDB_LINKED = "wandb_linked"
+RUN_COMPLETED = "run_completed"
+MAX_SUMMARY = 3000
 RETURN_TAG = "charts/episodic_return"
 SCALARS_PER_SECOND = 2.0
 """How fast a worker earns credits; it has headline figures about once a second."""
@@ -73,6 +81,9 @@ class SessionBook:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, run_uid: str) -> bool:
+        return run_uid in self._sessions
+
     def sessions(self) -> list[Session]:
         """All sessions that are known."""
         return list(self._sessions.values())
@@ -111,6 +122,7 @@ class SessionBook:
                 protocol=limits.PROTO_VERSION,
                 started_at=status.exec_started_at if status.fsm_state in (State.EXEC, State.PAUSE) else None,
                 paused=status.fsm_state == State.PAUSE,
+                stage=status.progress.stage if status.progress is not None else None,
             ),
             ledger=Ledger(acknowledged=known.last_event if known else 0, epoch=known.log_epoch if known else 0),
             heard=self._clock(),
@@ -146,6 +158,12 @@ class SessionBook:
             self._note(session, paused=True)
         elif event.name == "run_resumed":
             self._note(session, paused=False)
+        elif event.name == WANDB_LINKED:
+            self._note(session, wandb_url=url_of(payload))
+        elif event.name == STAGE_STARTED:
+            self._note(session, stage=stage_of(payload))
+        elif event.name == RUN_COMPLETED and payload.get("dry_run"):
+            self._note(session, summary=summary_of(payload.get("summary")))
         elif event.name == CHECKPOINT_SAVED and payload["path"]:
             self._note(
                 session,
@@ -223,3 +241,37 @@ class SessionBook:
         if now - self._serving_since < TAKEOVER_GRACE:
             return 0.0
         return max(0.0, now - max(session.heard, self._serving_since) - HEARTBEAT_SECONDS)
+
+
+def url_of(payload: Mapping[str, Any]) -> str | None:
+    """An address that a status may show: printable, and without a user or password in it."""
+    url = str(payload.get("url") or "")
+    return url if len(url) <= MAX_URL and re.fullmatch(r"https?://[!-?A-~]+", url) else None
+
+
+def stage_of(payload: Mapping[str, Any]) -> str | None:
+    """A stage as a status shows it, for example `2/3 BabyAI-GoToObj-v0`; None when the worker names none."""
+    name = _printable(payload.get("name"))
+    index, count = payload.get("index"), payload.get("count")
+    numbered = all(isinstance(number, int) and 0 <= number < 10**6 for number in (index, count))
+    text = f"{index}/{count} {name}" if numbered else name
+    return text.strip()[:MAX_STAGE] or None
+
+
+def summary_of(found: Any) -> str:
+    """What a dry run would run, in one sentence; empty when the worker does not say."""
+    if not isinstance(found, Mapping):
+        return _printable(found)[:MAX_SUMMARY]
+    config, command = found.get("config"), found.get("command")
+    asked = config if isinstance(config, Mapping) else {}
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    about = f"{asked.get('algo')} on {asked.get('env_id')}, seed {asked.get('seed')}, mode {found.get('mode')}"
+    steps = asked.get("total_timesteps")
+    for_steps = f", {steps} steps" if steps else ""
+    sets = found.get("requirements")
+    needs = f" It needs {', '.join(map(str, sets))}." if isinstance(sets, list) and sets else ""
+    return _printable(f"Would run {about}{for_steps}: {shlex.join(words)}.{needs}")[:MAX_SUMMARY]
+
+
+def _printable(value: Any) -> str:
+    return "".join(letter for letter in str(value or "") if letter.isprintable()).strip()

@@ -18,6 +18,8 @@ def classify(end: WorkerEnd, disrupted: EndReason | None, silent: bool = False) 
         return EndReason.OOM_KILLED, "The worker ran out of memory: raise resources.memory, or lower the buffer size."
     if disrupted is not None:
         return disrupted, said or f"The pod was ended by the cluster ({disrupted})."
+    if end.reason == EndReason.DEPENDENCIES:
+        return EndReason.DEPENDENCIES, said
     if silent and end.outcome is None and end.exit_code in BY_SIGNAL:
         return EndReason.SILENCE, "The worker fell silent and its liveness probe ended it."
     if end.outcome is None and end.exit_code == 0:

@@ -1,12 +1,13 @@
-"""Optional GPUs: after a while without one the run goes on with the CPU, and says so."""
+"""GPUs: after a while without an optional one the run goes on with the CPU, and says so; one that is not used is told."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from cleanrl_operator.api.spec import Spec
+from cleanrl_operator.api.spec import Mode, Spec
 from cleanrl_operator.api.status import Status
 from cleanrl_operator.facts import PodFacts, PodSituation
+from cleanrl_protocol.algorithms import leaves_gpu_idle
 
 
 def fallback_at(spec: Spec, status: Status, pod: PodFacts) -> datetime | None:
@@ -22,3 +23,16 @@ def fallback_at(spec: Spec, status: Status, pod: PodFacts) -> datetime | None:
 def gpus_held(spec: Spec, status: Status) -> int:
     """How many GPUs the pod of this attempt asks for."""
     return 0 if status.gpu_fallback else spec.resources.gpus.requested
+
+
+def unused(spec: Spec, status: Status) -> str:
+    """The sentence for a GPU that is held and does nothing; empty when there is none."""
+    if gpus_held(spec, status) == 0 or spec.mode == Mode.SCRIPT:
+        return ""
+    network = spec.algo_params.dump().get("network")
+    if not leaves_gpu_idle(spec.algo, spec.env_id, network):
+        return ""
+    return (
+        f"{spec.algo} on {spec.env_id} computes on the CPU, so the GPU that the run asks for stays idle: "
+        "set resources.gpus.requested to 0 to leave it to others."
+    )

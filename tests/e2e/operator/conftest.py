@@ -135,6 +135,7 @@ def helm(node_cluster: Cluster) -> Callable[..., str]:
 def install(helm: Callable[..., str]) -> Callable[[], None]:
     """Install the chart with this project's own images, and wait until the operator is ready."""
     images = ["--set", "image.tag=dev", "--set", "worker.image.tag=dev", "--set", "worker.graceSeconds=30"]
+    images += ["--set", "worker.wheelCache.claimName=wheels"]
 
     def run() -> None:
         chart = str(PROJECT / "helm" / "cleanrl-operator")

@@ -50,18 +50,35 @@ def test_a_namespaced_installation_has_no_cluster_role(render: Render) -> None:
 
 
 def test_the_operator_is_told_only_what_it_knows(render: Render) -> None:
-    values = {"operatorClass": "blue", "worker": {"images": {"atari": "a:1", "atari+envpool": "b:1"}}}
+    table = [{"requirements": ["atari"], "image": "a:1"}, {"requirements": ["envpool", "atari"], "image": "b:1"}]
+    cache = {"claimName": "wheels", "indexUrl": "https://packages.example/simple"}
+    route = {"kind": "Ingress", "host": "boards.example", "ingressClassName": "nginx"}
+    values = {
+        "operatorClass": "blue",
+        "worker": {"images": table, "wheelCache": cache},
+        "tensorboard": {"route": route, "always": False},
+        "metrics": {"authorize": True},
+    }
     container = of_kind(render(values), "Deployment")["spec"]["template"]["spec"]["containers"][0]
     environment = {each["name"]: each.get("value", "from-the-pod") for each in container["env"]}
     settings = Settings.from_env(environment)  # raises on a name that it does not know
     assert settings.operator_class == "blue"
     assert settings.images == {"atari": "a:1", "atari+envpool": "b:1"}
+    assert settings.image_for(None, ["envpool"]) == "b:1"
+    assert (settings.wheel_cache_claim, settings.package_index) == ("wheels", "https://packages.example/simple")
+    assert (settings.tensorboard_always, settings.metrics_auth) == (False, True)
+    assert (settings.tensorboard_route, settings.tensorboard_host) == ("Ingress", "boards.example")
+    assert (settings.tensorboard_scheme, settings.tensorboard_ingress_class) == ("https", "nginx")
     assert settings.gateway_target == "cleanrl-cleanrl-operator-gateway.cleanrl-system.svc:50055"
     defaults = {each.name: each.default for each in dataclasses.fields(Settings)}
     rendered = of_kind(render(), "Deployment")["spec"]["template"]["spec"]["containers"][0]["env"]
     chosen = {"GATEWAY_TARGET", "WORKER_IMAGE", "LEASE_NAME", "POD_NAME", "POD_NAMESPACE"}
     same = {each["name"].removeprefix(ENV_PREFIX): each.get("value") for each in rendered}
-    drifted = {name for name, value in same.items() if name not in chosen and str(defaults[name.lower()]) != str(value)}
+    drifted = {
+        name
+        for name, value in same.items()
+        if name not in chosen and str(defaults[name.lower()]).lower() != str(value).lower()
+    }
     assert not drifted, "the chart's defaults and the operator's own differ"
 
 
@@ -78,6 +95,27 @@ def test_secrets_are_read_by_one_name_in_one_namespace(render: Render) -> None:
                 assert rule["resourceNames"] == [SECRET_NAME]
                 assert role["kind"] == "Role"
                 assert role["metadata"]["namespace"] == "cleanrl-system"
+
+
+def test_rights_grow_only_with_what_is_asked_for(render: Render) -> None:
+    def granted(values: dict[str, Any]) -> set[str]:
+        roles = [each for each in render(values) if each["kind"] in ("Role", "ClusterRole")]
+        rules = [rule for each in roles for rule in each["rules"]]
+        return {
+            f"{group}/{kind}"
+            for rule in rules
+            if "resources" in rule
+            for group in rule["apiGroups"]
+            for kind in rule["resources"]
+        }
+
+    plain, lean = granted({}), granted({"tensorboard": {"always": False}})
+    assert plain - lean == {"/services", "apps/deployments"}
+    ingress = granted({"tensorboard": {"route": {"kind": "Ingress", "host": "h"}}})
+    assert ingress - plain == {"networking.k8s.io/ingresses"}
+    gateway = granted({"tensorboard": {"route": {"kind": "HTTPRoute", "host": "h", "gateway": "infra/main"}}})
+    assert gateway - plain == {"gateway.networking.k8s.io/httproutes"}
+    assert granted({"metrics": {"authorize": True}}) - plain == {"authorization.k8s.io/subjectaccessreviews"}
 
 
 def test_monitors_are_made_when_asked_for(render: Render) -> None:
@@ -98,10 +136,17 @@ def test_worker_policies_are_made_in_the_namespaces_named(render: Render) -> Non
     policies = [each for each in render() if each["kind"] == "NetworkPolicy"]
     assert len(policies) == 1
     asked = {"networkPolicy": {"workers": {"namespaces": ["team-a", "team-b"]}}}
-    policies = [each for each in render(asked) if each["kind"] == "NetworkPolicy"]
-    assert [each["metadata"]["namespace"] for each in policies] == ["cleanrl-system", "team-a", "team-b"]
+    policies = [each["metadata"] for each in render(asked) if each["kind"] == "NetworkPolicy"]
+    assert sorted((each["namespace"], each["name"].removeprefix("cleanrl-cleanrl-operator")) for each in policies) == [
+        ("cleanrl-system", ""),
+        ("team-a", "-tensorboards"),
+        ("team-a", "-workers"),
+        ("team-b", "-tensorboards"),
+        ("team-b", "-workers"),
+    ]
     own = [each for each in render({"scope": "namespaced"}) if each["kind"] == "NetworkPolicy"]
-    assert [each["metadata"]["namespace"] for each in own] == ["cleanrl-system", "cleanrl-system"]
+    assert {each["metadata"]["namespace"] for each in own} == {"cleanrl-system"}
+    assert len(own) == 3
 
 
 def test_the_crd_is_kept_only_if_asked(render: Render) -> None:
@@ -119,7 +164,11 @@ def test_the_crd_is_kept_only_if_asked(render: Render) -> None:
         ({"replica": 2}, "replica"),
         ({"gateway": {"port": 0}}, "gateway.port"),
         ({"worker": {"userId": 0}}, "worker.userId"),
-        ({"worker": {"images": {"Atari": "x"}}}, "worker.images"),
+        ({"worker": {"images": [{"requirements": ["Atari"], "image": "x"}]}}, "worker.images"),
+        ({"worker": {"wheelCache": {"indexUrl": "https://me:secret@packages.example"}}}, "worker.wheelCache.indexUrl"),
+        ({"tensorboard": {"route": {"kind": "Ingress"}}}, "tensorboard.route.host has to say"),
+        ({"tensorboard": {"route": {"kind": "HTTPRoute", "host": "h"}}}, "tensorboard.route.gateway has to name"),
+        ({"scope": "namespaced", "metrics": {"authorize": True}}, "metrics.authorize asks the API server"),
         ({"image": {"tag": 1}}, "image.tag"),
         ({"crds": {"keep": "yes"}}, "crds.keep"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name has to say"),

@@ -51,7 +51,7 @@ def test_a_run_lives_without_a_right_missing_or_idle(
         granted = rights(helm, namespace)
         assert used - granted == set()
         assert granted - used - IN_NEED == set(), "the chart grants what is never used"
-        for verb, resource in (("get", "secrets/other"), ("list", "secrets"), ("create", "deployments.apps")):
+        for verb, resource in (("get", "secrets/other"), ("list", "secrets"), ("list", "deployments.apps")):
             answer = server.kubectl("auth", "can-i", verb, resource, "-n", namespace, "--as", account, check=False)
             assert answer.stdout.strip() == "no", f"{verb} {resource}"
     finally:
@@ -60,11 +60,11 @@ def test_a_run_lives_without_a_right_missing_or_idle(
 
 
 def live(server: Cluster, namespace: str, gateway_port: int) -> None:
-    """Two runs, as the kubelet and a worker would show them: one registers, one is canceled while its pod still waits."""
+    """Three runs, as the kubelet and a worker would show them: one registers, one is canceled while its pod still waits, and
+    the TensorBoard of one is served, gives its claim to the run's next pod, and goes when its time is over."""
     create(server, namespace, "canceled")
     create(server, namespace, "registered")
-    cancel = ["patch", "cleanrlrun", "canceled", "-n", namespace, "--type=merge", "-p", '{"spec":{"cancel":true}}']
-    server.kubectl(*cancel)
+    change(server, namespace, "canceled", cancel=True)
     reach(server, namespace, "canceled", "{.status.fsmState}", "TERM")
     path = "jsonpath={.status.podName}"
     pod = server.kubectl("get", "-n", namespace, "cleanrlrun", "registered", "-o", path).stdout
@@ -76,15 +76,37 @@ def live(server: Cluster, namespace: str, gateway_port: int) -> None:
     reach(server, namespace, "registered", "{.status.fsmState}", "HSHK")
     register(server, namespace, pod, gateway_port)
     reach(server, namespace, "registered", "{.status.fsmState}", "RDY")
+    serve(server, namespace)
 
 
-def create(server: Cluster, namespace: str, name: str) -> None:
+def serve(server: Cluster, namespace: str) -> None:
+    """A run whose TensorBoard outlives its pods."""
+    create(server, namespace, "served", artifacts={"tensorboard": {"serve": "always"}})
+    board = "{.status.analytics.tensorboard.reason}"
+    deployments = ["get", "deployments", "-n", namespace, "-l", "mosaic.dev/run=served", "-o"]
+    change(server, namespace, "served", suspend=True)
+    reach(server, namespace, "served", "{.status.fsmState}", "PAUSE")
+    reach(server, namespace, "served", "{.status.analytics.tensorboard.message}", "TensorBoard is starting.")
+    assert server.kubectl(*deployments, "jsonpath={.items[*].spec.replicas}").stdout == "1"
+    change(server, namespace, "served", suspend=False)
+    reach(server, namespace, "served", "{.status.attempt}", "2")
+    assert server.kubectl(*deployments, "jsonpath={.items[*].spec.replicas}").stdout == "0"
+    change(server, namespace, "served", cancel=True, ttlSecondsAfterFinished=0)
+    reach(server, namespace, "served", board, "Removed")
+    assert server.kubectl(*deployments, "name").stdout == ""
+
+
+def change(server: Cluster, namespace: str, name: str, **spec: object) -> None:
+    server.kubectl("patch", "cleanrlrun", name, "-n", namespace, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def create(server: Cluster, namespace: str, name: str, **spec: object) -> None:
     """A run that has its pod."""
     run = {
         "apiVersion": "mosaic.dev/v1alpha1",
         "kind": "CleanRLRun",
         "metadata": {"name": name},
-        "spec": {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000},
+        "spec": {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000, **spec},
     }
     server.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(run))
     reach(server, namespace, name, "{.status.podUID}", "")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import http.client
+import importlib.resources
 import io
+import re
 import socket
 import urllib.error
 import urllib.request
@@ -13,7 +15,9 @@ import pytest
 from PIL import Image
 
 from cleanrl_worker.fastlane import exporter as exporter_module
+from cleanrl_worker.fastlane.collector import run_metrics
 from cleanrl_worker.fastlane.exporter import Exporter, RunState
+from cleanrl_worker.fastlane.metrics import Snapshot
 from cleanrl_worker.fastlane.publisher import Publisher
 from cleanrl_worker.fastlane.settings import FastLaneSettings
 
@@ -208,3 +212,94 @@ def test_the_exporter_imports_neither_torch_nor_numpy() -> None:
     program = "import sys, cleanrl_worker.fastlane.exporter; print({'torch', 'numpy', 'gymnasium'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout == "set()\n"
+
+
+def test_the_page_shows_the_run_and_asks_nobody_else(harness: Harness) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", harness.exporter.port, timeout=10)
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    page = answer.read().decode()
+    assert answer.status == 200
+    assert "default-src 'none'" in (answer.getheader("Content-Security-Policy") or "")
+    assert '"/stream?"' in page
+    assert "http" not in page.replace("httpd", ""), "nothing is fetched from elsewhere"
+    assert harness.get("/", own_address())[0] == 403, "what shows frames is for loopback, as frames are"
+
+
+def test_the_page_names_figures_that_exist() -> None:
+    page = importlib.resources.files("cleanrl_worker.fastlane").joinpath("page.html").read_text()
+    state = RunState(info={"run_id": "r"}, step=1, total_steps=2, checkpoint_at=0.0)
+    snapshot = Snapshot(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    known = {sample.name for family in run_metrics(state, snapshot, 0.0) for sample in family.samples}
+    assert set(re.findall(r"cleanrl_worker_\w+", page)) <= known
+
+
+def test_one_caller_leaves_room_for_others(harness: Harness) -> None:
+    greedy = [
+        socket.create_connection(("127.0.0.1", harness.exporter.port))
+        for _ in range(exporter_module.MAX_CONNECTIONS * 2)
+    ]
+    try:
+        surplus = greedy[exporter_module.MAX_PER_CALLER]
+        surplus.settimeout(10)
+        assert surplus.recv(1) == b""
+        assert harness.get("/metrics", own_address())[0] == 200
+    finally:
+        for connection in greedy:
+            connection.close()
+
+
+def test_threads_are_bounded_however_many_call(harness: Harness) -> None:
+    import threading
+
+    before = threading.active_count()
+    callers = []
+    for _ in range(1000):
+        try:
+            callers.append(socket.create_connection(("127.0.0.1", harness.exporter.port), timeout=1))
+        except OSError:  # the queue is full: refused by the kernel
+            continue
+    assert threading.active_count() - before <= exporter_module.MAX_PER_CALLER
+    for caller in callers:
+        caller.close()
+
+
+def test_headers_without_end_are_cut_off(harness: Harness) -> None:
+    with socket.create_connection(("127.0.0.1", harness.exporter.port), timeout=10) as connection:
+        sent = 0
+        answer = b""
+        try:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+            for number in range(90):  # fewer than the standard server's own bound, each below its limit
+                connection.sendall(b"X-%d: " % number + b"a" * 60_000 + b"\r\n")
+                sent += 60_000
+            connection.sendall(b"\r\n")
+            answer = connection.recv(64)
+        except ConnectionError:
+            pass
+    assert b" 200 " not in answer
+    assert harness.get("/healthz")[0] == 200
+
+
+def test_a_caller_that_drips_bytes_is_hung_up_on(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time for the socket's timeout; the request as a whole does not."""
+    monkeypatch.setattr(exporter_module, "REQUEST_SECONDS", 0.5)
+    with socket.create_connection(("127.0.0.1", harness.exporter.port), timeout=30) as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        assert connection.recv(1) == b"", "it was answered or kept"
+    assert harness.get("/healthz")[0] == 200
+
+
+def test_a_stream_may_go_on_beyond_a_requests_time(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter_module, "REQUEST_SECONDS", 0.0)
+    harness.publisher.frame(np.full((8, 8, 3), 40, np.uint8))
+    server = harness.exporter._server
+    assert server is not None
+    with monkeypatch.context() as calm:  # the request itself must get through first
+        calm.setattr(exporter_module, "REQUEST_SECONDS", 60.0)
+        connection = http.client.HTTPConnection("127.0.0.1", harness.exporter.port, timeout=10)
+        connection.request("GET", "/stream")
+        answer = connection.getresponse()
+        assert answer.readline() == b"--frame\r\n"
+    assert [deadline for _, deadline in server._open.values()] == [float("inf")]
+    connection.close()

@@ -382,6 +382,8 @@ RUN_RIGHTS = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "create"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "create", "delete"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "create", "patch", "delete"]},
 ]
 """What the operator needs where runs are."""
 OWN_RIGHTS = [
@@ -393,6 +395,7 @@ OWN_RIGHTS = [
 """What it needs in its own namespace."""
 CLUSTER_RIGHTS = [
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+    {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
 ]
 """What it needs besides, where it looks after all namespaces."""

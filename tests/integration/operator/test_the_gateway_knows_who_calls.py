@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
+import jwt
 import pytest
 
 from cleanrl_protocol import limits
@@ -29,9 +30,9 @@ class Caller:
             pb.RegisterWorkerRequest(run_id=run_id, **fields), metadata=metadata, timeout=10
         )
 
-    def refused(self, run_id: str, token: str | None) -> tuple[str, str]:
+    def refused(self, run_id: str, token: str | None, **fields: Any) -> tuple[str, str]:
         with pytest.raises(grpc.RpcError) as refusal:
-            self.register(run_id, token)
+            self.register(run_id, token, **fields)
         return refusal.value.code().name, refusal.value.details()
 
     def attend(self, session_token: str, messages: Iterable[pb.Up] = ()) -> Iterator[pb.Down]:
@@ -85,12 +86,15 @@ def test_who_is_refused(gateway: Any, make_lab: Any, call: Any) -> None:
     assert caller.refused(mine["runId"], stolen)[0] == "PERMISSION_DENIED", "another run's pod"
     abroad = other.token(foreign["podName"], foreign["podUID"])
     assert caller.refused(mine["runId"], abroad)[0] == "PERMISSION_DENIED", "another namespace's pod"
+    expired = past(lab, token, seconds=120)
+    assert caller.refused(mine["runId"], expired)[0] == "UNAUTHENTICATED", "a token whose time is over"
     assert lab.status("mine")["fsmState"] == "HSHK", "nobody got in"
+    assert caller.register(mine["runId"], past(lab, token, seconds=-60)).session_token, "the same one before its end"
     assert caller.register(mine["runId"], token).session_token
 
-    assert operator.metric("cleanrl_gateway_refusals_total") >= 7
+    assert operator.metric("cleanrl_gateway_refusals_total") >= 8
     told = operator.log.read_text()
-    for secret in (token, wrong, stolen, abroad):
+    for secret in (token, wrong, stolen, abroad, expired):
         assert secret not in told
         assert secret.split(".")[2] not in told
     assert [line for line in operator.lines() if line.get("code") == "PERMISSION_DENIED"]
@@ -108,7 +112,11 @@ def test_a_pod_whose_time_is_over_is_sent_away_for_good(operator: Any, make_lab:
         assert time.monotonic() < deadline, f"its session is {worker.session.state}"
         time.sleep(0.05)
     token = lab.token(old["podName"], old["podUID"])
-    assert call(lab).refused(old["runId"], token) == ("UNAVAILABLE", "no run knows this pod, yet")
+    caller = call(lab)
+    afresh = caller.refused(old["runId"], token, attempt=1)
+    assert afresh == ("FAILED_PRECONDITION", "the run is done with this pod"), "whoever held the stream before"
+    early = caller.refused(old["runId"], token, attempt=3)
+    assert early == ("UNAVAILABLE", "no run knows this pod, yet"), "an attempt that no status speaks of yet"
 
 
 def test_what_is_sent_again_counts_once_and_what_is_missing_is_asked_for(lab: Any, operator: Any, call: Any) -> None:
@@ -183,6 +191,14 @@ def test_the_last_to_register_is_the_worker(lab: Any, call: Any) -> None:
 def lifecycle(number: int, after: int, name: str) -> pb.Up:
     body = pb.Lifecycle(payload_json="{}")
     return pb.Up(event=pb.Event(number=number, after=after, timestamp=time.time(), name=name, lifecycle=body))
+
+
+def past(lab: Any, token: str, seconds: float) -> str:
+    """The same claims, signed by the cluster's own key, that ended this long ago: the API server issues none so short."""
+    key = (lab.cluster.layout.pki / "service-accounts.key").read_text()
+    claims = jwt.decode(token, options={"verify_signature": False})
+    claims |= {"exp": int(time.time() - seconds), "iat": int(time.time() - 3600), "nbf": int(time.time() - 3600)}
+    return jwt.encode(claims, key, algorithm="RS256", headers={"kid": jwt.get_unverified_header(token)["kid"]})
 
 
 def forged(token: str) -> str:

@@ -63,6 +63,12 @@ REFUSED = {
     "claimName names a claim that exists": changed(artifacts={"storage": {"claimName": "c", "size": "1Gi"}}),
     "is never deleted with a run": changed(artifacts={"storage": {"claimName": "c", "deletionPolicy": "Delete"}}),
     "a key is given and tracking is off": changed(artifacts={"wandb": {"apiKeySecretRef": {"name": "w"}}}),
+    "serve: always needs TensorBoard logs": changed(artifacts={"tensorboard": {"enabled": False, "serve": "always"}}),
+    "name either a ConfigMap that holds the script": changed(mode="script", script={}),
+    "either a ConfigMap that holds the script or a path": changed(
+        mode="script", script={"configMapRef": {"name": "s"}, "path": "/opt/s.sh"}
+    ),
+    "the script's path without": changed(mode="script", script={"path": "/opt/../s.sh"}),
     "needs a second pod on the claim": changed(
         artifacts={"tensorboard": {"serve": "always"}, "storage": {"accessModes": ["ReadWriteOncePod"]}}
     ),
@@ -78,6 +84,7 @@ BOUNDS = {
     "spec.totalTimesteps": changed(totalTimesteps=0),
     "spec.seed": changed(seed=-1),
     "spec.mode": changed(mode="dream"),
+    "spec.script.path": changed(mode="script", script={"path": "relative.sh"}),
     "spec.requirements[0]": changed(requirements=["gpu-drivers"]),
     "spec.resources.memory": changed(resources={"memory": "lots"}),
     "spec.checkpoint.everySeconds": changed(checkpoint={"everySeconds": 1}),
@@ -88,6 +95,8 @@ BOUNDS = {
 def test_a_good_manifest_is_taken(server: Cluster) -> None:
     assert "created" in apply(server, GOOD)
     assert "created" in apply(server, changed(algo="plugin.mine"))
+    assert "created" in apply(server, changed(mode="script", totalTimesteps=..., script={"path": "/opt/goto.sh"}))
+    assert "created" in apply(server, changed(dryRun=True, artifacts={"tensorboard": {"serve": "always"}}))
     assert "created" in apply(server, changed(algo="cleanrl.ppo", resources={"cpus": {"requested": "500m"}}))
 
 

@@ -21,7 +21,6 @@ def test_a_signal_ends_it_at_once(tmp_path: Path, delay: float) -> None:
         str(tmp_path),
         "--port",
         "0",
-        "--load_fast=false",
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     time.sleep(delay)

@@ -18,6 +18,8 @@ ROLLOUT = [*PENDULUM, "--total-timesteps", "4096", "--num-steps", "512", "--num-
 
 FLAGS = {
     "ppo": ["--total-timesteps", "4096"],
+    "ppo on images": ["--env-id", "MiniGrid-Empty-5x5-v0", "--total-timesteps", "4096", "--update-epochs", "1"],
+    "ppo with a shared trunk": ["--total-timesteps", "4096", "--network", "shared"],
     "ppo_continuous_action": ROLLOUT,
     "rpo_continuous_action": ROLLOUT,
     "ppo_gru": ["--env-id", "MiniGrid-Empty-5x5-v0", "--total-timesteps", "4096", "--update-epochs", "1"],
@@ -32,10 +34,11 @@ CUT = 2004
 """In the middle of a rollout of every algorithm that has them, and of an episode."""
 
 
-@pytest.mark.parametrize("algo", FLAGS)
-def test_two_halves_equal_one_whole(algo: str, train: Any) -> None:
+@pytest.mark.parametrize("case", FLAGS)
+def test_two_halves_equal_one_whole(case: str, train: Any) -> None:
+    algo = case.split()[0]
     assert importlib.util.find_spec(f"cleanrl_worker.algorithms.{algo}")
-    whole = train(algo, FLAGS[algo], requests=[(CUT, "checkpoint")], into="whole")
+    whole = train(algo, FLAGS[case], requests=[(CUT, "checkpoint")], into="whole")
     assert len(whole.checkpoints) == 2
     middle, end = (load_checkpoint(path) for path in whole.checkpoints)
     assert any(middle.state["kept"]["envs"]["lengths"]), "the cut should be in the middle of an episode"
@@ -43,7 +46,7 @@ def test_two_halves_equal_one_whole(algo: str, train: Any) -> None:
     half = whole.folder.with_name("half")
     shutil.copytree(whole.folder / "checkpoints", half / "checkpoints")
     shutil.rmtree(half / "checkpoints" / end.path.name)
-    resumed = train(algo, FLAGS[algo], into="half", CLEANRL_CONTINUE="1")
+    resumed = train(algo, FLAGS[case], into="half", CLEANRL_CONTINUE="1")
 
     other = load_checkpoint(resumed.checkpoints[-1])
     assert other.step == end.step

@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+# A worker is forked off this process, where a gateway's threads may be inside gRPC: its fork handlers would abort the child.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 HERE = Path(__file__).parent
 SECONDS = 60
 """How long anything may take before the test calls it a hang."""

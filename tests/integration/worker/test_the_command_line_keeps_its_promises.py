@@ -106,7 +106,6 @@ def test_a_summary_is_the_configuration_alone(cli: Cli, tmp_path: Path) -> None:
         (["--algo", "plugin.none", "--env-id", "X-v0", "--total-timesteps", "9"], 2, "plugin.none"),
         (["--algo", "cleanrl.ppo", "--env-id", "X-v0", "--total-timesteps", "9"], 2, "CLEANRL_UPSTREAM_DIR"),
         (["--interactive", "--env-id", "X-v0"], 1, "--run-id, --policy-path"),
-        (["--interactive", "--env-id", "X-v0", "--run-id", "a", "--policy-path", "m"], 2, "not available"),
         (
             [
                 "--algo",
@@ -119,7 +118,7 @@ def test_a_summary_is_the_configuration_alone(cli: Cli, tmp_path: Path) -> None:
                 '{"mode": "policy_eval", "policy_path": "m"}',
             ],
             2,
-            "mode 'policy_eval' is not available",
+            "there is no policy at m; give the path of a model file or a checkpoint",
         ),
         (
             [
@@ -187,13 +186,30 @@ def test_a_dry_run_of_what_is_not_there_fails(cli: Cli) -> None:
     assert "plugin.none" in ended.stderr
 
 
-def test_a_dry_run_says_which_mode_would_be_refused(cli: Cli) -> None:
-    flags = ["--algo", "ppo", "--env-id", "X-v0", "--total-timesteps", "9"]
-    flags += ["--extras", '{"mode": "policy_eval", "policy_path": "m"}']
+@pytest.mark.parametrize(
+    ("extras", "module"),
+    [
+        ({"mode": "policy_eval", "policy_path": "m"}, "cleanrl_worker.modes.policy_eval"),
+        ({"mode": "interactive", "policy_path": "m"}, "cleanrl_worker.modes.interactive"),
+        ({"mode": "script", "script_path": "quick_test.sh"}, "cleanrl_worker.modes.script"),
+        ({"curriculum_schedule": "BABYAI_GOTO_CURRICULUM"}, "cleanrl_worker.algorithms.ppo"),
+    ],
+)
+def test_a_dry_run_of_every_mode_says_what_it_would_start(cli: Cli, extras: dict[str, str], module: str) -> None:
+    flags = ["--algo", "ppo", "--env-id", "X-v0", "--total-timesteps", "9", "--extras", json.dumps(extras)]
     ended = cli(*flags, "--dry-run")
-    assert ended.returncode == 0
-    assert json.loads(ended.stdout)["runnable"] is False
-    assert cli(*flags, "--check").returncode == 2
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads(ended.stdout)
+    assert summary["runnable"] is True
+    assert summary["module"] == module
+    assert module in summary["command"]
+
+
+def test_a_dry_run_names_a_script_that_is_not_there(cli: Cli) -> None:
+    flags = ["--algo", "ppo", "--env-id", "X-v0", "--extras", '{"mode": "script", "script_path": "gone.sh"}']
+    ended = cli(*flags, "--dry-run")
+    assert ended.returncode == 2
+    assert "there is no script gone.sh" in ended.stderr
 
 
 def test_a_refused_run_leaves_a_record(cli: Cli, tmp_path: Path) -> None:

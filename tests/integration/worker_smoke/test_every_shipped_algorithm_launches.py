@@ -48,18 +48,56 @@ class Smoke(NamedTuple):
 
 ROLLOUTS = {"num_steps": 64, "num_minibatches": 2, "update_epochs": 2}
 LEARN_SOON = {"learning_starts": 100, "buffer_size": 500, "batch_size": 16}
+IMAGES = {"learning_starts": 90, "buffer_size": 500, "batch_size": 4}
+TEACHER = "a model file that the test makes"
+LESSONS = {"teacher_eval_episodes": 1, "teacher_steps": 100, "offline_steps": 100, "teacher_model_path": TEACHER}
+STUDENT = {**IMAGES, **LESSONS, "batch_size": 2}
+FEW_IMAGES = {"num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1}
+LOCAL = {"local_num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1, "device_ids": [0, 1]}
+PHASES = {
+    "num_envs": 2,
+    "num_steps": 8,
+    "num_minibatches": 2,
+    "n_iteration": 2,
+    "e_auxiliary": 1,
+    "num_aux_rollouts": 2,
+}
 
 SMOKES = {
     "c51": Smoke(500, LEARN_SOON, "losses/loss"),
+    "c51_atari": Smoke(320, IMAGES, "losses/loss"),
+    "c51_atari_jax": Smoke(320, IMAGES, "losses/loss"),
+    "c51_jax": Smoke(500, LEARN_SOON, "losses/loss"),
     "ddpg_continuous_action": Smoke(500, LEARN_SOON, "losses/qf1_loss"),
+    "ddpg_continuous_action_jax": Smoke(500, LEARN_SOON, "losses/qf1_loss"),
     "dqn": Smoke(500, LEARN_SOON, "losses/td_loss"),
+    "dqn_atari": Smoke(320, IMAGES, "losses/td_loss"),
+    "dqn_atari_jax": Smoke(320, IMAGES, "losses/td_loss"),
+    "dqn_jax": Smoke(500, LEARN_SOON, "losses/td_loss"),
+    "ppg_procgen": Smoke(64, PHASES, "losses/aux/kl_loss"),
     "ppo": Smoke(512, ROLLOUTS, "losses/policy_loss"),
+    "ppo_atari": Smoke(32, FEW_IMAGES, "losses/policy_loss"),
+    "ppo_atari_envpool": Smoke(32, FEW_IMAGES, "losses/policy_loss"),
+    "ppo_atari_envpool_xla_jax": Smoke(32, FEW_IMAGES, "losses/policy_loss"),
+    "ppo_atari_envpool_xla_jax_scan": Smoke(32, FEW_IMAGES, "losses/policy_loss"),
+    "ppo_atari_lstm": Smoke(32, FEW_IMAGES, "losses/policy_loss"),
+    "ppo_atari_multigpu": Smoke(64, LOCAL, "losses/policy_loss"),
     "ppo_continuous_action": Smoke(128, ROLLOUTS, "losses/policy_loss"),
     "ppo_gru": Smoke(512, ROLLOUTS, "losses/policy_loss"),
+    "ppo_pettingzoo_ma_atari": Smoke(32, FEW_IMAGES, "losses/policy_loss"),
+    "ppo_procgen": Smoke(32, FEW_IMAGES, "losses/policy_loss"),
+    "ppo_rnd_envpool": Smoke(32, {**FEW_IMAGES, "num_iterations_obs_norm_init": 1}, "losses/fwd_loss"),
     "pqn": Smoke(512, ROLLOUTS, "losses/td_loss"),
+    "pqn_atari_envpool": Smoke(32, FEW_IMAGES, "losses/td_loss"),
+    "pqn_atari_envpool_lstm": Smoke(32, FEW_IMAGES, "losses/td_loss"),
+    "qdagger_dqn_atari_impalacnn": Smoke(320, STUDENT, "losses/loss"),
+    "qdagger_dqn_atari_jax_impalacnn": Smoke(320, STUDENT, "losses/loss"),
+    "rainbow_atari": Smoke(320, IMAGES, "losses/td_loss"),
     "rpo_continuous_action": Smoke(128, ROLLOUTS, "losses/policy_loss"),
+    "sac_atari": Smoke(320, IMAGES, "losses/qf1_loss"),
     "sac_continuous_action": Smoke(500, LEARN_SOON, "losses/qf1_loss"),
     "td3_continuous_action": Smoke(500, LEARN_SOON, "losses/qf1_loss"),
+    "td3_continuous_action_jax": Smoke(500, LEARN_SOON, "losses/qf1_loss"),
 }
 
 SHIPPED = sorted(path.stem for path in (schemas.PACKAGE / "algorithms").glob("[!_]*.py"))
@@ -87,6 +125,16 @@ def descriptor(algo: str, run_id: str, smoke: Smoke, env_id: str) -> dict[str, A
         "resources": {"cpus": 1, "memory_mb": 1024, "gpus": {"requested": 0, "mandatory": False}},
         "metadata": {"worker": {"module": "cleanrl_worker.cli", "config": worker}},
     }
+
+
+def make_teacher(folder: Path) -> str:
+    """A value network for Breakout that knows nothing, relative to where the worker starts."""
+    import torch
+
+    from cleanrl_worker.agents.atari_values import QNetwork
+
+    torch.save(QNetwork(actions=4).state_dict(), folder / "dqn_atari.cleanrl_model")
+    return "../dqn_atari.cleanrl_model"
 
 
 def logged_losses(run_dir: Path, tag: str) -> dict[int, float]:
@@ -125,6 +173,8 @@ def test_launch(algo: str, gateway: LocalGateway, tmp_path: Path) -> None:
     run_id = f"smoke-{algo.replace('_', '-')}"
     run_dir = tmp_path / "run"
     config = tmp_path / "config.json"
+    if smoke.algo_params.get("teacher_model_path") == TEACHER:
+        smoke = smoke._replace(algo_params={**smoke.algo_params, "teacher_model_path": make_teacher(tmp_path)})
     payload = descriptor(algo, run_id, smoke, env_id)
     config.write_text(json.dumps(payload))
     arguments = ["-m", "cleanrl_worker.cli", "--config", "config.json", "--grpc", "--grpc-target", gateway.target]

@@ -31,7 +31,7 @@ ends = st.builds(
     WorkerEnd,
     exit_code=st.sampled_from([0, 1, 2, 3, 137, 143]),
     outcome=st.sampled_from([None, "completed", "failed", "suspended", "canceled", "deadline_exceeded"]),
-    reason=st.sampled_from(["", "NaNLoss", "BadConfig"]),
+    reason=st.sampled_from(["", "NaNLoss", "BadConfig", "DependencyInstallFailed"]),
     kubelet_reason=st.sampled_from(["", "OOMKilled", "Error"]),
     started_at=st.none() | times,
     registered_at=st.none() | times,
@@ -57,6 +57,7 @@ sessions = st.builds(
     late_seconds=st.floats(0, 1000),
     step=st.integers(0, 1000),
     steps_per_second=st.none() | st.floats(0.1, 1e6),
+    stage=st.none() | st.just("1/2 first"),
 )
 facts = st.builds(
     Facts,
@@ -65,6 +66,7 @@ facts = st.builds(
     refusal=st.none() | st.builds(Refusal, kind=st.sampled_from(RefusalKind), message=st.just("no")),
     node_ready=st.sampled_from([None, True, False]),
     config_error=st.sampled_from(["", "", "", "bad"]),
+    source_pending=st.sampled_from(["", "", "", "not yet"]),
     claim_uid=st.sampled_from([None, "claim-1"]),
     claim_lost=st.sampled_from(["", "", "", "gone"]),
     predecessor=st.sampled_from(["", "", "", "run-1"]),

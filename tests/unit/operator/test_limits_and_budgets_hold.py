@@ -1,16 +1,14 @@
-"""What one caller may ask, what the fleet may write, and how long a figure is shown."""
+"""What one caller may ask, and what the fleet may write."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 from cleanrl_operator.gateway.limits import REFUSALS_BURST, Bucket, Refused
-from cleanrl_operator.metrics import HEADLINE_SECONDS, MOST_HEADLINES, Headlines
 from cleanrl_operator.progress import FleetBudget
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ("ns", "run")
-LABELS = ("ns", "run", "ppo", "CartPole-v1")
 
 
 def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
@@ -47,15 +45,3 @@ def test_a_clock_that_jumps_back_silences_nobody() -> None:
     budget = FleetBudget(lambda: 1)
     budget.wait(KEY, NOW, awaited=False)
     assert budget.wait(KEY, NOW - timedelta(hours=1), awaited=False) == timedelta()
-
-
-def test_a_headline_vanishes_five_minutes_after_its_run_and_the_number_is_bounded() -> None:
-    time = [0.0]
-    board = Headlines(lambda: time[0])
-    assert board.update({LABELS: {"step": 1.0}}) == {LABELS: {"step": 1.0}}
-    time[0] = HEADLINE_SECONDS - 1
-    assert LABELS in board.update({})
-    time[0] = HEADLINE_SECONDS + 1
-    assert board.update({}) == {}
-    many = {("ns", str(number), "ppo", "e"): {"step": 1.0} for number in range(MOST_HEADLINES + 50)}
-    assert len(board.update(many)) == MOST_HEADLINES

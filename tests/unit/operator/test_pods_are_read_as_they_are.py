@@ -115,3 +115,31 @@ def test_a_pod_that_is_gone_still_tells_how_it_ended(run: Run) -> None:
     preempted = condition("DisruptionTarget", "True", reason="PreemptionByScheduler")
     gone = observe_departed(run, pod(**worker(running={}), **preempted))
     assert (gone.situation, gone.disrupted, gone.uid) == (PodSituation.GONE, EndReason.PREEMPTED, None)
+
+
+def test_an_installation_that_failed_is_told_in_the_installers_last_words(run: Run) -> None:
+    def installing(**state: Any) -> dict[str, Any]:
+        return {"initContainerStatuses": [{"name": "requirements", "state": state}]}
+
+    waits = observe_pod(run, pod(phase="Pending", **installing(running={"startedAt": EARLY})))
+    assert waits.situation is PodSituation.PENDING
+    done = observe_pod(run, pod(phase="Pending", **installing(terminated={"exitCode": 0, "reason": "Completed"})))
+    assert done.situation is PodSituation.PENDING
+    words = "x" * 9000 + "\nERROR: no wheel\x1b[0m\n"
+    failed = {"exitCode": 1, "reason": "Error", "message": words, "finishedAt": LATE}
+    facts = observe_pod(run, pod(phase="Failed", **installing(terminated=failed)))
+    assert facts.situation is PodSituation.ENDED
+    assert facts.end is not None
+    assert (facts.end.reason, facts.end.exit_code) == (EndReason.DEPENDENCIES, 1)
+    assert facts.end.message.endswith("ERROR: no wheel [0m")
+    assert len(facts.end.message) < 2100
+    silent = observe_pod(run, pod(phase="Failed", **installing(terminated={"exitCode": 137, "reason": "OOMKilled"})))
+    assert silent.end is not None
+    assert silent.end.kubelet_reason == "OOMKilled"
+    assert "exit code 137 and said nothing" in silent.end.message
+
+
+def test_the_sidecar_answers_when_it_is_ready(run: Run) -> None:
+    for ready in (True, False):
+        sidecar = {"initContainerStatuses": [{"name": "tensorboard", "ready": ready, "state": {"running": {}}}]}
+        assert observe_pod(run, pod(phase="Running", **worker(running={}), **sidecar)).tensorboard_ready is ready

@@ -443,10 +443,19 @@ EVERY_FACT = [
     replace(STARTED, node_ready=False),
     *(Facts(refusal=Refusal(kind, "no")) for kind in RefusalKind),
     Facts(config_error="bad"),
+    Facts(source_pending="not yet"),
+    ended(reason=EndReason.DEPENDENCIES),
     Facts(claim_lost="the claim is gone"),
     Facts(predecessor="run-1"),
 ]
-VERBS: list[dict[str, Any]] = [{}, {"suspend": True}, {"pause": True}, {"cancel": True}, {"maxWallclockMinutes": 1}]
+VERBS: list[dict[str, Any]] = [
+    {},
+    {"suspend": True},
+    {"pause": True},
+    {"cancel": True},
+    {"maxWallclockMinutes": 1},
+    {"dryRun": True},
+]
 
 
 @pytest.mark.parametrize("state", list(State))

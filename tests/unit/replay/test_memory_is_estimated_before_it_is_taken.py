@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cleanrl_worker.training.replay import memory_limit, memory_verdict, replay_bytes, transition_fields
+from cleanrl_worker.training.replay import memory_limit, memory_verdict, transition_fields
+from cleanrl_worker.training.replay_ring import ring_bytes
 
 GIB = 2**30
 
@@ -55,4 +56,4 @@ def test_the_verdicts() -> None:
 
 def test_a_million_frames_is_what_the_arithmetic_says() -> None:
     fields = transition_fields((84, 84), (), obs_dtype=np.uint8)
-    assert replay_bytes(1_000_000, fields) == 1_000_000 * (2 * 84 * 84 + 8 + 4 + 4)
+    assert ring_bytes(1_000_000, fields) == 1_000_000 * (2 * 84 * 84 + 8 + 4 + 4)

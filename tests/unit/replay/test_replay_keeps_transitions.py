@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cleanrl_worker.training.replay import Replay, replay_bytes, transition_fields
+from cleanrl_worker.training.replay import Replay, transition_fields
+from cleanrl_worker.training.replay_ring import ring_bytes
 
 FIELDS = transition_fields((3,), ())
 
@@ -55,7 +56,7 @@ def test_a_batch_is_reused_by_the_next_of_its_size() -> None:
 
 def test_the_estimate_is_what_is_allocated() -> None:
     fields = transition_fields((4, 84, 84), (), obs_dtype=np.uint8)
-    assert replay_bytes(100, fields) == Replay(100, fields, np.random.default_rng()).nbytes
+    assert ring_bytes(100, fields) == Replay(100, fields, np.random.default_rng()).nbytes
 
 
 def test_no_room_is_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cleanrl_worker.training import replay as module
+from cleanrl_worker.training import replay_ring as module
 from cleanrl_worker.training.checkpoints import CheckpointStore, load_checkpoint, newest_valid
 from cleanrl_worker.training.replay import Replay, transition_fields
 

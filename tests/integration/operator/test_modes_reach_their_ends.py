@@ -1,0 +1,185 @@
+"""What is particular to a mode, with the API server as the judge: dry runs, scripts, stages, and pods that install first."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from typing import Any
+
+import pytest
+
+from cleanrl_protocol.podconfig import decode
+
+
+def config(pod: dict[str, Any]) -> dict[str, Any]:
+    return decode(pod["metadata"]["annotations"]["mosaic.dev/config"]).worker_config
+
+
+def conditions(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["type"]: each for each in status["conditions"]}
+
+
+@pytest.mark.parametrize("asked", ["spec", "annotation"])
+def test_a_dry_run_ends_with_what_would_run_and_leaves_nothing(lab: Any, asked: str) -> None:
+    if asked == "spec":
+        lab.create("dry", dryRun=True)
+    else:
+        body = {
+            "apiVersion": "mosaic.dev/v1alpha1", "kind": "CleanRLRun",
+            "metadata": {"name": "dry", "annotations": {"mosaic.dev/dry-run": "true"}},
+            "spec": {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000},
+        }  # fmt: skip
+        lab.api.create(f"/apis/mosaic.dev/v1alpha1/namespaces/{lab.namespace}/cleanrlruns", body)
+    lab.start_pod("dry")
+    (pod,) = lab.pods("dry")
+    assert config(pod)["dry_run"] is True
+    lab.end_pod("dry", outcome="completed", message="would run: ppo on CartPole-v1 for 1000 steps")
+    end = lab.until("dry", fsmState="TERM")
+    assert (end["outcome"], end["reason"]) == ("completed", "DryRun")
+    assert end["message"] == "would run: ppo on CartPole-v1 for 1000 steps"
+    assert conditions(end)["Complete"]["message"] == end["message"]
+    claims = lab.api.get(f"/api/v1/namespaces/{lab.namespace}/persistentvolumeclaims")["items"]
+    assert claims == []
+    assert "analytics" not in end
+
+
+def test_pods_of_every_mode_are_taken_under_the_restricted_profile(lab: Any) -> None:
+    lab.create("script", mode="script", script={"configMapRef": {"name": "phases"}, "key": "run.sh"})
+    lab.create("talk", mode="interactive", **{"from": {"path": "policy"}})
+    lab.create("staged", mode="curriculum", curriculum={"preset": "babyai-goto"})
+    lab.create("judged", mode="policyEval", **{"from": {"path": "policy"}})
+    for name in ("script", "talk", "staged", "judged"):
+        assert lab.until(name, fsmState="INIT", attempt=1)["reason"] != "PolicyRefused"
+    (pod,) = lab.pods("talk")
+    assert pod["spec"]["containers"][0]["stdin"] is True
+    (pod,) = lab.pods("script")
+    assert config(pod)["extras"]["script_path"] == "/scripts/run.sh"
+
+
+def test_a_stage_is_shown_and_bounded(lab: Any) -> None:
+    lab.create("staged", mode="curriculum", curriculum={"preset": "babyai-goto"})
+    worker = lab.execute("staged")
+    worker.emit("stage_started", index=1, count=3, name="BabyAI-GoToObj-v0")
+    deadline = time.monotonic() + 30
+    while (lab.status("staged").get("progress") or {}).get("stage") != "1/3 BabyAI-GoToObj-v0":
+        assert time.monotonic() < deadline, lab.status("staged").get("progress")
+    worker.emit("stage_started", index=2, count=3, name="x" * 5000)
+    worker.scalars(10)
+    while not (lab.status("staged")["progress"].get("stage") or "").startswith("2/3 x"):
+        assert time.monotonic() < deadline, lab.status("staged").get("progress")
+    assert len(lab.status("staged")["progress"]["stage"]) == 128, "bounded, whatever the worker says"
+
+
+def test_a_new_checkpoint_is_told_at_once_whatever_progress_was_written_before(lab: Any) -> None:
+    lab.create("run")
+    worker = lab.execute("run")
+    for step in (100, 200, 300):
+        worker.scalars(step)
+        worker.checkpoint(step)
+        began = time.monotonic()
+        while (lab.status("run").get("checkpoint") or {}).get("step") != step:
+            assert time.monotonic() - began < 60, lab.status("run")
+            time.sleep(0.1)
+
+
+def test_an_idle_gpu_is_told_once_and_shown_while_it_lasts(lab: Any) -> None:
+    gpus = {"gpus": {"requested": 1, "mandatory": True}}
+    lab.create("idle", resources=gpus)
+    lab.create("busy", resources=gpus, envId="BabyAI-GoToObj-v0")
+    idle = lab.until("idle", fsmState="INIT", reason="Unschedulable")
+    told = conditions(idle)["GPUUnused"]
+    assert told["status"] == "True"
+    assert "ppo on CartPole-v1 computes on the CPU" in told["message"]
+    assert "GPUUnused" not in conditions(lab.until("busy", fsmState="INIT", reason="Unschedulable"))
+    lab.start_pod("idle")
+    assert lab.events("idle").count("GPUUnused") == 1
+    assert "GPUUnused" not in lab.events("busy")
+
+
+# -- requirement sets
+
+
+@pytest.fixture(scope="module")
+def stocked(make_operator: Any) -> Any:
+    """An operator with a table of images and a wheel cache."""
+    settings = {"images": "atari=atari:1,atari+minigrid=both:1", "wheel_cache_claim": "wheels"}
+    return make_operator("stocked", operator_class="stocked", **settings).start()
+
+
+def test_what_can_not_be_installed_is_a_fault_with_the_installers_words(stocked: Any, make_lab: Any) -> None:
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    lab = make_lab(stocked.gateway_port, restricted, operator_class="stocked")
+    lab.create("image", requirements=["minigrid"])
+    lab.create("install", requirements=["jax"], retry={"limit": 1, "backoffSeconds": 1})
+    lab.until("image", attempt=1)
+    (pod,) = lab.pods("image")
+    assert pod["spec"]["containers"][0]["image"] == "both:1"
+    for attempt in (1, 2):
+        lab.until("install", fsmState="INIT", attempt=attempt)
+        said = "ERROR: No matching distribution found for jax\nerror: the wheel cache does not hold the packages of jax"
+        done = {"exitCode": 1, "reason": "Error", "message": said, "startedAt": now(), "finishedAt": now()}
+        failed = {"name": "requirements", "ready": False, "restartCount": 0, "image": "", "imageID": ""}
+        lab.set_pod("install", phase="Failed", initContainerStatuses=[{**failed, "state": {"terminated": done}}])
+    end = lab.until("install", fsmState="TERM")
+    assert (end["outcome"], end["reason"], end["attempt"]) == ("failed", "DependencyInstallFailed", 2)
+    assert end["message"].startswith("Requirement sets could not be installed: ")
+    assert end["message"].endswith("error: the wheel cache does not hold the packages of jax")
+    assert [step["to"] for step in end["transitions"]] == ["INIT", "FAULT", "INIT", "FAULT", "TERM"], "it never ran"
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+# -- metrics
+
+
+def test_metrics_can_ask_for_a_token(make_operator: Any, lab: Any, narrow_account: Any) -> None:
+    operator = make_operator(
+        "guarded", kubeconfig=narrow_account("guarded", None), operator_class="guarded", metrics_auth="true"
+    )
+    operator.start(wait=False)
+    deadline = time.monotonic() + 60
+    while operator.get("/readyz")[0] != 200:
+        assert time.monotonic() < deadline, operator.log.read_text()
+
+    def ask(token: str | None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", operator.health_port, timeout=10)
+        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        try:
+            connection.request("GET", "/metrics", headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    audience = "https://kubernetes.default.svc.cluster.local"
+    stranger = lab.token(audience=audience)
+    assert ask(None)[0] == 401
+    assert ask("nonsense")[0] == 401
+    assert ask(lab.token(audience="cleanrl-gateway"))[0] == 401, "a worker's token is for the gateway"
+    assert ask(stranger)[0] == 403
+    account = f"/api/v1/namespaces/{lab.namespace}/serviceaccounts"
+    lab.api.create(account, {"metadata": {"name": "reader"}})
+    rights = "/apis/rbac.authorization.k8s.io/v1"
+    name = f"reader-{lab.namespace}"
+    rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    lab.api.create(f"{rights}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
+    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": lab.namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    lab.api.create(
+        f"{rights}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
+    )
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
+    token = lab.api.request("POST", f"{account}/reader/token", body)["status"]["token"]
+    while (answer := ask(token))[0] == 403 and time.monotonic() < deadline + 90:
+        time.sleep(2)  # the authorizer may not have seen the binding; an answer is believed for a minute
+    assert answer[0] == 200
+    assert "cleanrl_operator_leader" in answer[1]
+    assert operator.get("/healthz")[0] == 200, "the kubelet needs no token"
+    told = operator.log.read_text()
+    assert stranger not in told
+    assert token not in told
+    lab.api.delete(f"{rights}/clusterrolebindings/{name}")
+    lab.api.delete(f"{rights}/clusterroles/{name}")
+    assert operator.stop() == 0

@@ -1,0 +1,68 @@
+"""A pod that is going and does not go: the next attempt waits for it, and comes once it is gone; a lost node costs no retry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+UNREACHABLE = "node.kubernetes.io/unreachable"
+FINALIZER = "example.org/holds-on"
+
+
+@pytest.fixture(scope="module")
+def operator(make_operator: Any) -> Iterator[Any]:
+    running = make_operator("outlive", operator_class="outlive").start()
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture
+def lab(make_lab: Any, operator: Any) -> Any:
+    return make_lab(operator.gateway_port, operator_class="outlive")
+
+
+def pods(lab: Any, name: str) -> dict[str, Any]:
+    return {pod["metadata"]["labels"]["mosaic.dev/attempt"]: pod for pod in lab.pods(name)}
+
+
+def test_a_pod_stuck_in_terminating_keeps_the_next_one_away(lab: Any, until: Any) -> None:
+    lab.create("run", retry={"limit": 3, "backoffSeconds": 1})
+    lab.execute("run")
+    path = lab.pod_path("run")
+    lab.api.merge(path, {"metadata": {"finalizers": [FINALIZER]}})
+    lab.delete_pod("run")
+    until(lambda: "deletionTimestamp" in pods(lab, "run")["1"]["metadata"], "the pod is going")
+    lab.edit("run", suspend=True)
+    lab.edit("run", suspend=False)
+    time.sleep(2)  # longer than the retry's backoff: were there to be a second pod, it would be there
+    assert list(pods(lab, "run")) == ["1"]
+    assert lab.status("run")["attempt"] == 1
+    lab.api.merge(path, {"metadata": {"finalizers": []}})
+    lab.until("run", fsmState="INIT", attempt=2)
+    assert list(pods(lab, "run")) == ["2"]
+
+
+def test_a_lost_node_costs_no_retry_and_makes_no_second_pod(lab: Any, until: Any) -> None:
+    node = f"node-{lab.namespace}"
+    lab.api.create("/api/v1/nodes", {"metadata": {"name": node}})
+    try:
+        tolerations = [{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}]
+        lab.create("run", retry={"limit": 0}, podTemplate={"tolerations": tolerations})
+        until(lambda: lab.status("run").get("podUID"), "it has a pod")
+        binding = {"metadata": {"name": lab.status("run")["podName"]}, "target": {"kind": "Node", "name": node}}
+        lab.api.request("POST", f"{lab.pod_path('run')}/binding", binding)
+        lab.start_pod("run")
+        lab.api.merge(f"/api/v1/nodes/{node}", {"spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}})
+        until(lambda: "deletionTimestamp" in pods(lab, "run")["1"]["metadata"], "the cluster evicts it")
+        assert list(pods(lab, "run")) == ["1"], "it may still write there, for all anybody knows"
+        assert lab.status("run")["attempt"] == 1
+        lab.delete_pod("run")  # what the cluster does once the node is known to be gone
+        after = lab.until("run", attempt=2)
+        assert after.get("retries", 0) == 0
+        assert "Evicted" in [step["reason"] for step in after["transitions"]]
+        assert list(pods(lab, "run")) == ["2"]
+    finally:
+        lab.api.delete(f"/api/v1/nodes/{node}")

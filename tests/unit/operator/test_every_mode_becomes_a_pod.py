@@ -1,0 +1,271 @@
+"""What the builders make of a spec: the worker's config, the pod, TensorBoard and its route. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cleanrl_operator.desired import claim, pod, tensorboard
+from cleanrl_operator.run import CONFIG_ANNOTATION, Run
+from cleanrl_operator.settings import Settings
+
+from cleanrl_protocol.podconfig import decode
+
+SHA = "c" * 64
+TABLE = {"atari": "a:1", "atari+envpool+minigrid": "big:1", "atari+minigrid": "am:1", "atari+base+mujoco": "mj:1"}
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def make_run() -> MakeRun:
+    def make(name: str = "run", status: dict[str, Any] | None = None, annotations: Any = None, **spec: Any) -> Run:
+        metadata = {"namespace": "ns", "name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+        metadata |= {"creationTimestamp": "2026-01-01T00:00:00Z"} | (
+            {"annotations": annotations} if annotations else {}
+        )
+        whole = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000, **spec}
+        return Run.parse({"metadata": metadata, "spec": whole, "status": status or {}})
+
+    return make
+
+
+def config(body: dict[str, Any]) -> dict[str, Any]:
+    return decode(body["metadata"]["annotations"][CONFIG_ANNOTATION]).worker_config
+
+
+def extras(body: dict[str, Any]) -> dict[str, Any]:
+    return dict(config(body)["extras"])
+
+
+def worker(body: dict[str, Any]) -> dict[str, Any]:
+    (container,) = body["spec"]["containers"]
+    return dict(container)
+
+
+def init_names(body: dict[str, Any]) -> list[str]:
+    return [each["name"] for each in body["spec"].get("initContainers", [])]
+
+
+def volume(body: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [each for each in body["spec"]["volumes"] if each["name"] == name]
+    return dict(found)
+
+
+def mount(container: dict[str, Any], name: str, path: str) -> dict[str, Any]:
+    (found,) = [each for each in container["volumeMounts"] if (each["name"], each["mountPath"]) == (name, path)]
+    return dict(found)
+
+
+# -- images and requirement sets
+
+
+@pytest.mark.parametrize(
+    ("wanted", "image"),
+    [
+        ([], "default:1"),
+        (["base"], "default:1"),
+        (["atari"], "a:1"),
+        (["minigrid"], "am:1"),
+        (["minigrid", "atari"], "am:1"),
+        (["envpool"], "big:1"),
+        (["base", "mujoco"], "mj:1"),
+        (["jax"], "default:1"),
+        (["atari", "jax"], "default:1"),
+    ],
+)
+def test_the_smallest_image_that_holds_all_sets_is_taken(make_run: MakeRun, wanted: list[str], image: str) -> None:
+    settings = Settings(worker_image="default:1", images=TABLE)
+    body = pod.build(make_run(requirements=wanted), settings)
+    assert worker(body)["image"] == image
+    assert worker(pod.build(make_run(requirements=wanted, image="mine:2"), settings))["image"] == "mine:2"
+
+
+def test_what_no_image_has_is_installed_before_everything_else(make_run: MakeRun) -> None:
+    settings = Settings(worker_image="default:1", images=TABLE, wheel_cache_claim="wheels")
+    body = pod.build(make_run(requirements=["jax", "base", "atari"]), settings)
+    assert init_names(body) == ["requirements", "tensorboard"]
+    install = body["spec"]["initContainers"][0]
+    assert install["image"] == "default:1"
+    assert install["command"][install["command"].index("--set") + 1] == "atari,jax"
+    assert "--index-url" not in install["command"]
+    assert mount(install, "wheels", "/wheels")["readOnly"]
+    assert volume(body, "wheels")["persistentVolumeClaim"] == {"claimName": "wheels", "readOnly": True}
+    assert install["securityContext"] == worker(body)["securityContext"]
+    assert {"name": "PYTHONPATH", "value": "/requirements/site-packages"} in worker(body)["env"]
+    assert mount(worker(body), "requirements", "/requirements")["readOnly"]
+    assert "restartPolicy" not in install
+
+
+def test_an_index_alone_will_do(make_run: MakeRun) -> None:
+    settings = Settings(package_index="https://packages.example/simple")
+    install = pod.build(make_run(requirements=["jax"]), settings)["spec"]["initContainers"][0]
+    assert install["command"][-2:] == ["--index-url", "https://packages.example/simple"]
+    assert "--wheels" not in install["command"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings"),
+    [
+        ({"requirements": ["jax"]}, Settings(images=TABLE)),
+        ({"requirements": ["atari"]}, Settings(images=TABLE, wheel_cache_claim="w")),
+        ({"requirements": ["jax"], "image": "mine:1"}, Settings(wheel_cache_claim="w")),
+        ({"requirements": ["base"]}, Settings(wheel_cache_claim="w")),
+        ({}, Settings(wheel_cache_claim="w")),
+    ],
+    ids=["nothing to install from", "an image has it", "the user's own image", "in every image", "nothing asked for"],
+)
+def test_nothing_is_installed_without_need(make_run: MakeRun, spec: dict[str, Any], settings: Settings) -> None:
+    body = pod.build(make_run(**spec), settings)
+    assert init_names(body) == ["tensorboard"]
+    assert "PYTHONPATH" not in [each["name"] for each in worker(body)["env"]]
+
+
+# -- modes
+
+
+def test_a_source_is_read_only_and_its_digest_travels(make_run: MakeRun) -> None:
+    kept = {"path": "attempts/1/checkpoints/500", "step": 500, "time": "2026-01-01T00:00:00Z", "sha256": SHA}
+    source = make_run("earlier", status={"checkpoint": kept})
+    for mode, key in (("resume", "checkpoint_path"), ("policyEval", "policy_path"), ("interactive", "policy_path")):
+        body = pod.build(make_run(mode=mode, **{"from": {"run": "earlier"}}), Settings(), source)
+        assert extras(body)[key] == "/source/attempts/1/checkpoints/500"
+        assert extras(body)["checkpoint_sha256"] == SHA
+        assert volume(body, "source")["persistentVolumeClaim"] == {"claimName": source.claim_name, "readOnly": True}
+        seen = mount(worker(body), "source", "/source")
+        assert (seen["subPath"], seen["readOnly"]) == (source.folder, True)
+
+
+def test_a_tenants_extras_can_not_replace_the_digest(make_run: MakeRun) -> None:
+    kept = {"path": "checkpoints/5", "step": 5, "time": "2026-01-01T00:00:00Z", "sha256": SHA}
+    forged = {"checkpoint_sha256": "0" * 64, "checkpoint_path": "/elsewhere", "mode": "train"}
+    run = make_run(mode="resume", extras=forged, **{"from": {"run": "earlier"}})
+    made = extras(pod.build(run, Settings(), make_run("earlier", status={"checkpoint": kept})))
+    assert (made["checkpoint_sha256"], made["checkpoint_path"]) == (SHA, "/source/checkpoints/5")
+    assert made["mode"] == "resume_training"
+
+
+def test_a_source_on_the_same_claim_is_another_folder_of_it(make_run: MakeRun) -> None:
+    shared = {"artifacts": {"storage": {"claimName": "shared"}}}
+    kept = {"path": "checkpoints/5", "step": 5, "time": "2026-01-01T00:00:00Z", "sha256": SHA}
+    source = make_run("earlier", status={"checkpoint": kept}, **shared)
+    body = pod.build(make_run(mode="resume", **{"from": {"run": "earlier"}}, **shared), Settings(), source)
+    assert mount(worker(body), "run-data", "/source")["subPath"] == source.folder
+    assert "source" not in [each["name"] for each in body["spec"]["volumes"]]
+
+
+def test_an_interactive_run_keeps_its_input_open(make_run: MakeRun) -> None:
+    body = pod.build(make_run(mode="interactive", totalTimesteps=None, **{"from": {"path": "policy"}}), Settings())
+    assert (worker(body)["stdin"], worker(body)["stdinOnce"]) == (True, False)
+    assert (extras(body)["mode"], extras(body)["policy_path"]) == ("interactive", "policy")
+    assert "stdin" not in worker(pod.build(make_run(), Settings()))
+
+
+def test_a_script_comes_from_a_configmap_or_the_image(make_run: MakeRun) -> None:
+    given = {"configMapRef": {"name": "scripts"}, "key": "phases.sh"}
+    body = pod.build(make_run(mode="script", script=given), Settings())
+    assert (extras(body)["mode"], extras(body)["script_path"]) == ("script", "/scripts/phases.sh")
+    assert mount(worker(body), "script", "/scripts")["readOnly"]
+    mounted = volume(body, "script")["configMap"]
+    assert (mounted["name"], mounted["items"]) == ("scripts", [{"key": "phases.sh", "path": "phases.sh"}])
+    body = pod.build(make_run(mode="script", script={"path": "/opt/scripts/goto.sh"}), Settings())
+    assert extras(body)["script_path"] == "/opt/scripts/goto.sh"
+    assert "script" not in [each["name"] for each in body["spec"]["volumes"]]
+
+
+def test_a_curriculum_is_a_preset_or_a_schedule(make_run: MakeRun) -> None:
+    body = pod.build(make_run(mode="curriculum", curriculum={"preset": "babyai-doorkey"}), Settings())
+    assert (extras(body)["mode"], extras(body)["curriculum_schedule"]) == ("train", "BABYAI_DOORKEY_CURRICULUM")
+    stages = [{"envId": "A-v0", "episodeReturn": 0.8}, {"envId": "B-v0"}]
+    body = pod.build(make_run(mode="curriculum", curriculum={"schedule": stages}), Settings())
+    assert extras(body)["curriculum_schedule"] == [{"env_id": "A-v0", "episode_return": 0.8}, {"env_id": "B-v0"}]
+
+
+def test_an_evaluation_says_how(make_run: MakeRun) -> None:
+    asked = {"episodes": 7, "gamma": 0.5, "repeat": True, "maxEpisodeSteps": 9}
+    body = pod.build(make_run(mode="policyEval", evaluation=asked, **{"from": {"path": "p"}}), Settings())
+    made = extras(body)
+    assert (made["mode"], made["eval_episodes"], made["eval_gamma"], made["eval_repeat"]) == (
+        "policy_eval",
+        7,
+        0.5,
+        True,
+    )
+    assert made["eval_max_episode_steps"] == 9
+    assert "eval_max_episode_seconds" not in made
+
+
+@pytest.mark.parametrize("asked", ["the field", "the annotation"])
+def test_a_dry_run_leaves_nothing_behind(make_run: MakeRun, asked: str) -> None:
+    if asked == "the field":
+        run = make_run(dryRun=True, artifacts={"tensorboard": {"serve": "always"}})
+    else:
+        run = make_run(annotations={"mosaic.dev/dry-run": "true"}, artifacts={"tensorboard": {"serve": "always"}})
+    body = pod.build(run, Settings())
+    assert config(body)["dry_run"] is True
+    assert volume(body, "run-data")["emptyDir"] == {}
+    assert init_names(body) == []
+    assert claim.build(run, Settings()) is None
+    assert not tensorboard.is_served(run, Settings())
+    for other in (make_run(), make_run(annotations={"mosaic.dev/dry-run": "no"})):
+        assert "dry_run" not in config(pod.build(other, Settings()))
+
+
+# -- TensorBoard
+
+ALWAYS = {"artifacts": {"tensorboard": {"serve": "always"}}}
+
+
+def test_tensorboard_stays_on_loopback_unless_it_is_to_be_served(make_run: MakeRun) -> None:
+    (beside,) = pod.build(make_run(), Settings())["spec"]["initContainers"]
+    assert beside["command"][beside["command"].index("--host") + 1] == "127.0.0.1"
+    assert "--path_prefix" not in beside["command"]
+    refused = pod.build(make_run(**ALWAYS), Settings(tensorboard_always=False))
+    assert "--bind_all" not in refused["spec"]["initContainers"][0]["command"]
+    (served,) = pod.build(make_run(**ALWAYS), Settings())["spec"]["initContainers"]
+    assert "--bind_all" in served["command"]
+    assert served["readinessProbe"]["httpGet"]["path"] == "/tb/ns/run/"
+
+
+def test_sidecar_and_deployment_are_the_same_tensorboard(make_run: MakeRun) -> None:
+    run = make_run(**ALWAYS, podTemplate={"nodeSelector": {"disk": "fast"}, "labels": {"team": "a"}})
+    (beside,) = pod.build(run, Settings())["spec"]["initContainers"]
+    made = tensorboard.deployment(run, Settings())
+    (alone,) = made["spec"]["template"]["spec"]["containers"]
+    ours, _, told = (" ".join(beside.pop("command"))).partition(" -- ")
+    assert told == " ".join(alone.pop("command")[3:])
+    read, written = alone.pop("volumeMounts"), beside.pop("volumeMounts")[2:]
+    assert {(each["mountPath"], each["subPath"], each.get("readOnly", False)) for each in written} == {
+        ("/analytics/run", run.folder, False),
+        ("/analytics/runs", "runs", True),
+        ("/analytics/index", "index", False),
+    }, "the run's own folder and the index are all that it may write to"
+    assert all(each["mountPath"] in ours for each in written)
+    assert [each.get("readOnly", False) for each in read if each["name"] == "run-data"] == [True]
+    assert beside == {**alone, "restartPolicy": "Always", "terminationMessagePolicy": "File"}
+    assert made["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
+    assert made["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+    assert made["metadata"]["ownerReferences"][0]["uid"] == run.uid
+
+
+@pytest.mark.parametrize("name", ["a.b.c", "9lives", "x" * 63, "a" * 39 + ".b"])
+def test_names_of_services_are_dns_labels(make_run: MakeRun, name: str) -> None:
+    import re
+
+    found = tensorboard.name_of(make_run(name))
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", found), found
+
+
+def test_an_http_route_leads_through_the_gateway_that_is_named(make_run: MakeRun) -> None:
+    settings = Settings(tensorboard_route="HTTPRoute", tensorboard_host="b.example", tensorboard_gateway="infra/main")
+    run = make_run(**ALWAYS)
+    made = tensorboard.route(run, settings)
+    assert made is not None
+    assert made["spec"]["parentRefs"] == [{"name": "main", "namespace": "infra"}]
+    (rule,) = made["spec"]["rules"]
+    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/tb/ns/run"}}]
+    assert rule["backendRefs"] == [{"name": tensorboard.name_of(run), "port": 6006}]
+    assert tensorboard.url(run, settings) == "https://b.example/tb/ns/run/"
+    assert tensorboard.route(run, Settings()) is None
+    assert json.dumps(made).count("uid-run") == 2, "owned, and labelled for people"
