@@ -43,7 +43,7 @@ NAMESPACE, RUN = "ml", "cartpole"
 SPEC = {
     "algo": "ppo",
     "envId": "CartPole-v1",
-    "totalTimesteps": 500_000,
+    "totalTimesteps": 10_000_000,
     "checkpoint": {"everySeconds": 30},
     "resources": {"gpus": {"requested": 0}},
 }
