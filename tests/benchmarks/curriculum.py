@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -21,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scores import LAST, commit, interval, machine
+from jobs import read_curve, train
+from reporting import commit, machine
+from scores import LAST, interval
 
 EASY, GOAL = "MiniGrid-DoorKey-5x5-v0", "MiniGrid-DoorKey-6x6-v0"
 SOLVED = 0.8
@@ -57,21 +56,6 @@ def play(case: Case, seed: int, steps: int, work: Path) -> dict[str, Any]:
     if result.exists():
         found: dict[str, Any] = json.loads(result.read_text())
         return found
-    folder.mkdir(parents=True, exist_ok=True)
-    environ = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
-        "CLEANRL_RUN_ID": "curriculum",
-        "CLEANRL_RUN_DIR": str(folder),
-        "CLEANRL_CHECKPOINT_DIR": str(folder / "checkpoints"),
-        "CLEANRL_CHECKPOINT_EVERY_SECONDS": "60",
-        "CLEANRL_CHECKPOINT_KEEP": "1",
-        "CLEANRL_TENSORBOARD_DIR": str(folder / "tensorboard"),
-        "CLEANRL_CONTINUE": "1",
-        "GYM_GUI_FASTLANE_ONLY": "0",
-        **({"CLEANRL_CURRICULUM": json.dumps(case.schedule)} if case.schedule else {}),
-    }
     flags = [
         "--env-id",
         GOAL,
@@ -83,9 +67,8 @@ def play(case: Case, seed: int, steps: int, work: Path) -> dict[str, Any]:
         "--save-model",
         *FLAGS,
     ]
-    command = [sys.executable, "-m", "cleanrl_worker.algorithms.ppo", *flags]
-    with (folder / "log.txt").open("a") as log:
-        subprocess.run(command, cwd=folder, env=environ, stdout=log, stderr=log, check=True)
+    staged = {"CLEANRL_CURRICULUM": json.dumps(case.schedule)} if case.schedule else {}
+    train(["-m", "cleanrl_worker.algorithms.ppo", *flags], folder, **staged)
     at, returns = read_curve(folder, case.goal_tag)
     summary = {
         "seed": seed,
@@ -101,16 +84,6 @@ def play(case: Case, seed: int, steps: int, work: Path) -> dict[str, Any]:
     result.with_suffix(".tmp").write_text(json.dumps(summary))
     result.with_suffix(".tmp").rename(result)
     return summary
-
-
-def read_curve(folder: Path, tag: str) -> tuple[list[int], list[float]]:
-    """Step and return of every episode on 6x6, from TensorBoard's own reader."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (run,) = (folder / "tensorboard").iterdir()
-    accumulator = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
-    events = accumulator.Scalars(tag) if tag in accumulator.Tags()["scalars"] else []
-    return [event.step for event in events], [event.value for event in events]
 
 
 def solved_at(steps: list[int], returns: list[float]) -> int | None:

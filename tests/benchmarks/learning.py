@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jobs import read_curve, train
 from reporting import commit, machine  # beside this file
 
 RETURN = "charts/episodic_return"
@@ -107,35 +105,12 @@ def play(case: Case, work: Path) -> dict[str, Any]:
     if result.exists():
         found: dict[str, Any] = json.loads(result.read_text())
         return found
-    folder.mkdir(parents=True, exist_ok=True)
-    environ = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
-        "CLEANRL_RUN_ID": "learning",
-        "CLEANRL_RUN_DIR": str(folder),
-        "CLEANRL_CHECKPOINT_DIR": str(folder / "checkpoints"),
-        "CLEANRL_CHECKPOINT_EVERY_SECONDS": "300",
-        "CLEANRL_CHECKPOINT_KEEP": "2",
-        "CLEANRL_TENSORBOARD_DIR": str(folder / "tensorboard"),
-        "CLEANRL_CONTINUE": "1",
-        "GYM_GUI_FASTLANE_ONLY": "0",
-    }
-    with (folder / "log.txt").open("a") as log:
-        subprocess.run([sys.executable, *case.command], cwd=folder, env=environ, stdout=log, stderr=log, check=True)
+    train(case.command, folder, CLEANRL_CHECKPOINT_EVERY_SECONDS="300")
     steps, values = read_curve(folder, case.tag)
     summary = {"steps": steps, "values": values, "commit": commit(), "machine": machine()}
     result.with_suffix(".tmp").write_text(json.dumps(summary))
     result.with_suffix(".tmp").rename(result)
     return summary
-
-
-def read_curve(folder: Path, tag: str) -> Curve:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (run,) = (folder / "tensorboard").iterdir()
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload().Scalars(tag)
-    return [event.step for event in events], [event.value for event in events]
 
 
 def draw(case: Case, curve: Curve, verdict: Verdict, path: Path) -> None:

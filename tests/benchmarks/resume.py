@@ -21,7 +21,7 @@ from typing import Any
 
 from reporting import commit, machine
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "integration" / "training"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
 DEFAULT_INTERVAL = 300.0
 OFF = ("--learning-starts", "1000")
@@ -101,7 +101,7 @@ def compare(case: str, work: Path, steps: int) -> dict[str, Any]:
     if result.exists():
         found: dict[str, Any] = json.loads(result.read_text())
         return found
-    from test_resume_is_bitwise import different
+    from bitwise import different
 
     from cleanrl_worker.training.checkpoints import newest_valid
 

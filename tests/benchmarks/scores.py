@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -20,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jobs import read_curve, train
 from reporting import commit, machine
 
 # Two-sided 95 % quantiles of Student's t, by degrees of freedom.
@@ -57,29 +55,8 @@ def play(case: Case, seed: int, work: Path) -> dict[str, Any]:
     if result.exists():
         found: dict[str, Any] = json.loads(result.read_text())
         return found
-    folder.mkdir(parents=True, exist_ok=True)
-    environ = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
-        "CLEANRL_RUN_ID": "score",
-        "CLEANRL_RUN_DIR": str(folder),
-        "CLEANRL_CHECKPOINT_DIR": str(folder / "checkpoints"),
-        "CLEANRL_CHECKPOINT_EVERY_SECONDS": "120",
-        "CLEANRL_CHECKPOINT_KEEP": "1",
-        "CLEANRL_TENSORBOARD_DIR": str(folder / "tensorboard"),
-        "CLEANRL_CONTINUE": "1",
-        "GYM_GUI_FASTLANE_ONLY": "0",
-    }
     flags = ["--env-id", case.env_id, "--total-timesteps", str(case.steps), "--seed", str(seed), "--no-cuda"]
-    command = [sys.executable, "-m", f"cleanrl_worker.algorithms.{case.algo}", *flags]
-    if (
-        "--save-model"
-        in subprocess.run([*command, "--help"], env=environ, capture_output=True, text=True, check=True).stdout
-    ):
-        command.append("--save-model")
-    with (folder / "log.txt").open("a") as log:
-        subprocess.run(command, cwd=folder, env=environ, stdout=log, stderr=log, check=True)
+    train(["-m", f"cleanrl_worker.algorithms.{case.algo}", *flags, "--save-model"], folder)
     steps, returns = read_curve(folder)
     summary = {
         "seed": seed,
@@ -93,15 +70,6 @@ def play(case: Case, seed: int, work: Path) -> dict[str, Any]:
     result.with_suffix(".tmp").write_text(json.dumps(summary))
     result.with_suffix(".tmp").rename(result)
     return summary
-
-
-def read_curve(folder: Path) -> tuple[list[int], list[float]]:
-    """Step and return of every training episode, from TensorBoard's own reader."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (run,) = (folder / "tensorboard").iterdir()
-    events = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload().Scalars("charts/episodic_return")
-    return [event.step for event in events], [event.value for event in events]
 
 
 def greedy(case: Case, folder: Path) -> float | None:

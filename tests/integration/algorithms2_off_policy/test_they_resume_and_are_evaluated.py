@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bitwise import different
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cleanrl_worker.evals import Evaluation
@@ -114,22 +115,3 @@ def logged(folder: Path, tag: str) -> list[float]:
     accumulator = EventAccumulator(str(events))
     accumulator.Reload()
     return [scalar.value for scalar in accumulator.Scalars(tag)]
-
-
-def different(a: Any, b: Any, path: str = "") -> list[str]:
-    """The paths at which two trees differ in any bit."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        if a.keys() != b.keys():
-            return [f"{path}: {sorted(map(str, a.keys() ^ b.keys()))}"]
-        return [line for key in a for line in different(a[key], b[key], f"{path}/{key}")]
-    if isinstance(a, list | tuple) and type(a) is type(b):
-        if len(a) != len(b):
-            return [f"{path}: {len(a)} and {len(b)} long"]
-        return [line for i, pair in enumerate(zip(a, b, strict=True)) for line in different(*pair, f"{path}/{i}")]
-    if hasattr(a, "detach"):
-        a, b = a.numpy(), b.numpy()
-    if isinstance(a, np.ndarray):
-        same = isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    else:
-        same = type(a) is type(b) and (a == b or (a != a and b != b))
-    return [] if same else [path]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from bitwise import different
 
 from cleanrl_worker.training.checkpoints import list_checkpoints, load_checkpoint
 
@@ -91,20 +91,6 @@ def test_a_run_that_was_cut_equals_the_run_in_one_go(tmp_path: Path) -> None:
         other = load_checkpoint(list_checkpoints(half / "checkpoints")[-1])
         assert not different({**states[2], "tensorboard": 0}, {**other.state, "tensorboard": 0})
     assert different(states[1]["kept"]["agent"], states[2]["kept"]["agent"]), "nothing was learned after the cut"
-
-
-def different(a: Any, b: Any, path: str = "") -> list[str]:
-    """The paths at which two trees differ in any bit."""
-    if isinstance(a, dict) and isinstance(b, dict):
-        keys = [f"{path}: {key}" for key in a.keys() ^ b.keys()]
-        return keys + [line for key in a.keys() & b.keys() for line in different(a[key], b[key], f"{path}/{key}")]
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        lengths = [] if len(a) == len(b) else [f"{path}: {len(a)} and {len(b)} long"]
-        pairs = enumerate(zip(a, b, strict=False))
-        return lengths + [line for i, pair in pairs for line in different(*pair, f"{path}/{i}")]
-    one, other = np.asarray(a), np.asarray(b)
-    same = one.dtype == other.dtype and (one.tobytes() == other.tobytes() if one.dtype != object else a == b)
-    return [] if same else [path]
 
 
 def test_a_stage_that_cannot_be_made_ends_the_run_with_a_sentence(run: Any) -> None:

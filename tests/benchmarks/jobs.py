@@ -1,0 +1,40 @@
+"""One training run of a benchmark: in a folder of its own, continued when it was cut off, its curve read back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def train(arguments: Sequence[str], folder: Path, **environ: str) -> None:
+    """Run `python ARGUMENTS` in `folder`, or go on from its newest checkpoint. Prints into `log.txt` there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
+        "CLEANRL_RUN_ID": "benchmark",
+        "CLEANRL_RUN_DIR": str(folder),
+        "CLEANRL_CHECKPOINT_DIR": str(folder / "checkpoints"),
+        "CLEANRL_CHECKPOINT_EVERY_SECONDS": "120",
+        "CLEANRL_CHECKPOINT_KEEP": "2",
+        "CLEANRL_TENSORBOARD_DIR": str(folder / "tensorboard"),
+        "CLEANRL_CONTINUE": "1",
+        "GYM_GUI_FASTLANE_ONLY": "0",
+        **environ,
+    }
+    with (folder / "log.txt").open("a") as log:
+        subprocess.run([sys.executable, *arguments], cwd=folder, env=settings, stdout=log, stderr=log, check=True)
+
+
+def read_curve(folder: Path, tag: str = "charts/episodic_return") -> tuple[list[int], list[float]]:
+    """Steps and values of a scalar, by TensorBoard's own reader; nothing when it was never written."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (run,) = (folder / "tensorboard").iterdir()
+    accumulator = EventAccumulator(str(run), size_guidance={"scalars": 0}).Reload()
+    events = accumulator.Scalars(tag) if tag in accumulator.Tags()["scalars"] else []
+    return [event.step for event in events], [event.value for event in events]
