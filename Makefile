@@ -45,6 +45,13 @@ unit: setup ## pure tests, seconds
 .PHONY: integration
 integration: setup ## real processes and a real API server
 	$(PYTEST) tests/integration || $(AGAIN) tests/integration
+	$(VENV)/python -m cleanrl_worker.tools.coverage_matrix --check
+
+.PHONY: coverage
+coverage: setup ## launch, resume and evaluate every algorithm, and write docs/coverage.md
+	rm -rf var/smoke-records
+	CLEANRL_COVERAGE=all $(PYTEST) tests/integration/worker_smoke tests/integration/training tests/integration/algorithms2_off_policy tests/integration/algorithms2_on_policy
+	$(VENV)/python -m cleanrl_worker.tools.coverage_matrix
 
 .PHONY: e2e
 e2e: setup ## real kubelet, real pods

@@ -164,9 +164,9 @@ class Book:
         if self._mute and now >= self._shared_at:
             self._shared_at = now + 1.0
             self._look_at_shared_figures()
-        if self.wandb.get("mode") == "online" and "url" not in self.wandb and now >= self._linked_at:
+        if now >= self._linked_at:
             self._linked_at = now + _LINK_SECONDS
-            self.linked(wandb_mode.logged_url(self.folder.path, str(self.wandb.get("run_id"))))
+            self._look_for_link()
         if self._scalars_waiting and now >= self._scalars_at:
             self._emit_scalars(now)
         if now >= self._heartbeat_at:
@@ -191,6 +191,7 @@ class Book:
         self._enter("TERM")
         actions: tuple[Callable[[], None], ...] = (
             self._look_at_shared_figures,
+            self._look_for_link,
             self._flush_scalars,
             lambda: self._final_event(ending, left),
             lambda: self.write_manifest(ending),
@@ -208,6 +209,11 @@ class Book:
     def note(self, level: str, message: str) -> None:
         self._emit(telemetry.NOTE, level=level, message=message)
         log.log(logging.WARNING if level == "warning" else logging.INFO, "%s", message)
+
+    def _look_for_link(self) -> None:
+        """W&B's client writes into its log where the run is, some time after it started."""
+        if self.wandb.get("mode") == "online" and "url" not in self.wandb:
+            self.linked(wandb_mode.logged_url(self.folder.path, str(self.wandb.get("run_id"))))
 
     def linked(self, url: str | None) -> None:
         """W&B has said where the run is."""

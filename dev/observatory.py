@@ -43,7 +43,7 @@ NAMESPACE, RUN = "ml", "cartpole"
 SPEC = {
     "algo": "ppo",
     "envId": "CartPole-v1",
-    "totalTimesteps": 10_000_000,
+    "totalTimesteps": 1_000_000_000,  # it is stopped, and must not end by itself before
     "checkpoint": {"everySeconds": 30},
     "resources": {"gpus": {"requested": 0}},
 }

@@ -3,19 +3,20 @@
     python -m cleanrl_worker.tools.coverage_matrix [--records var/smoke-records] [--output docs/coverage.md]
     python -m cleanrl_worker.tools.coverage_matrix --check    # exit 1 when the page and the records disagree
 
-`--check` compares algorithm, environment and result; speeds and dates differ from machine to machine.
+`--check` compares algorithm, environment and result; speeds and dates differ from machine to machine. Resume and evaluation
+are checked by `make coverage`; the last column is the source they were checked for, and CI checks those that changed since.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.tools import smoke_record
-from cleanrl_worker.tools.smoke_record import SmokeRecord
+from cleanrl_worker.tools.smoke_record import FAILED, SmokeRecord
 
 PROGRAM = "python -m cleanrl_worker.tools.coverage_matrix"
 RECORDS = Path("var/smoke-records")
@@ -32,19 +33,25 @@ _COLUMNS = (
     "Evaluation",
     "Date",
     "Commit",
+    "Checked source",
 )
 
 Claim = tuple[str, str, str]
 """Algorithm, environment, result."""
 
 
-def render(records: Sequence[SmokeRecord]) -> str:
+Checks = Mapping[str, Mapping[str, str]]
+"""By algorithm, what `smoke_record.read_check` found."""
+
+
+def render(records: Sequence[SmokeRecord], checks: Checks | None = None) -> str:
     """The page. Every registered name has a row; one that was never launched says so."""
     unknown = sorted({record.algo for record in records} - set(DEFAULT_ALGO_REGISTRY))
     rows = []
     for algo in [*sorted(DEFAULT_ALGO_REGISTRY), *unknown]:
         launches = [record for record in records if record.algo == algo]
-        rows += [_row(record) for record in launches] or [[algo, "", NOT_LAUNCHED, *[""] * (len(_COLUMNS) - 3)]]
+        found = (checks or {}).get(algo, {})
+        rows += [_row(record, found) for record in launches] or [[algo, "", NOT_LAUNCHED, *[""] * (len(_COLUMNS) - 3)]]
     launched = {record.algo for record in records}
     completed = {record.algo for record in records if record.outcome == "completed"}
     summary = (
@@ -67,7 +74,13 @@ def render(records: Sequence[SmokeRecord]) -> str:
     return "\n".join(lines)
 
 
-def _row(record: SmokeRecord) -> list[str]:
+def checked_sources(page: str) -> dict[str, str]:
+    """By algorithm, the source whose resume and evaluation the page says were checked."""
+    rows = (_cells(line) for line in page.splitlines() if line.startswith("| "))
+    return {cells[0]: cells[-1] for cells in rows if len(cells) == len(_COLUMNS) and cells[-1]}
+
+
+def _row(record: SmokeRecord, found: Mapping[str, str]) -> list[str]:
     return [
         record.algo,
         record.env_id,
@@ -75,10 +88,11 @@ def _row(record: SmokeRecord) -> list[str]:
         str(record.updates),
         str(record.steps),
         f"{record.steps_per_second:.0f}",
-        record.resume,
-        record.evaluation,
+        found.get("resume", record.resume),
+        found.get("evaluation", record.evaluation),
         record.date[:10],
         record.commit,
+        found["source"] if {"resume", "evaluation", "source"} <= found.keys() and FAILED not in found.values() else "",
     ]
 
 
@@ -86,11 +100,15 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
 
 
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+
+
 def claims_of_page(text: str) -> set[Claim]:
     """What a page says was launched."""
     claims = set()
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        cells = _cells(line)
         if line.startswith("| ") and len(cells) == len(_COLUMNS) and cells[0] not in {_COLUMNS[0], "---"}:
             claims.add((cells[0], cells[1], cells[2]))
     return {claim for claim in claims if claim[2] != NOT_LAUNCHED}
@@ -125,7 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if lines:
                 print(f"{options.output} is out of date; write it again with: {PROGRAM}", file=sys.stderr)
             return 1 if lines else 0
-        options.output.write_text(render(records), encoding="utf-8")
+        checks = {algo: smoke_record.read_check(options.records, algo) for algo in DEFAULT_ALGO_REGISTRY}
+        options.output.write_text(render(records, checks), encoding="utf-8")
     except (smoke_record.SmokeRecordError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

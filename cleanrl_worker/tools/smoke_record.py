@@ -7,6 +7,7 @@ the run's folder, and no token or secret is ever part of it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field, fields
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 VERSION = 1
+FAILED = "FAILED"
+CHECKS = "checks"
+"""The folder among the records where resume and evaluation leave what they found."""
 
 
 class SmokeRecordError(ValueError):
@@ -76,3 +80,33 @@ def read_all(folder: Path) -> list[SmokeRecord]:
         except (ValueError, TypeError, AttributeError) as error:
             raise SmokeRecordError(f"{path} is not a smoke record ({error}); remove it and launch again") from None
     return sorted(records, key=lambda record: (record.algo, record.env_id))
+
+
+def source_digest(algo: str) -> str:
+    """What the algorithm's file is, in twelve digits: a check counts for the source that was checked."""
+    source = Path(__file__).parents[1] / "algorithms" / f"{algo}.py"
+    return hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+
+
+def note_check(folder: Path, algo: str, what: str, result: str) -> None:
+    """Keep that `what` (resume or evaluation) of the algorithm, as its source is now, was checked, and how it went."""
+    path = folder / CHECKS / f"{algo}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = read_check(folder, algo)
+    if found.get("source") != source_digest(algo):
+        found = {"source": source_digest(algo)}
+    if found.get(what) != FAILED:  # one failure is not made good by another test's success
+        found[what] = result
+    path.write_text(json.dumps(found, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def read_check(folder: Path, algo: str) -> dict[str, str]:
+    """What was found for the algorithm; nothing when it was not checked."""
+    path = folder / CHECKS / f"{algo}.json"
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SmokeRecordError(f"{path} can't be read ({error}); remove it and check again") from None
+    return {str(name): str(value) for name, value in found.items()}

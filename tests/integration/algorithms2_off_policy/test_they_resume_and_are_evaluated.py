@@ -35,6 +35,7 @@ FLAGS = {
 }
 
 
+@pytest.mark.covers(once=True, resume="bitwise", evaluation="plays")
 @pytest.mark.parametrize("algo", FLAGS)
 def test_a_run(algo: str, train: Any) -> None:
     flags = FLAGS[algo].split()
@@ -56,6 +57,7 @@ def test_a_run(algo: str, train: Any) -> None:
         same_actions(env_id, end.path, end.path)
 
 
+@pytest.mark.covers(once=True, resume="bitwise", evaluation="plays")
 @pytest.mark.parametrize("algo", ["qdagger_dqn_atari_impalacnn", "qdagger_dqn_atari_jax_impalacnn"])
 def test_a_student(algo: str, train: Any, teacher: Path) -> None:
     """The cuts are while the teacher plays, while the student learns offline, and while it plays."""

@@ -54,6 +54,7 @@ def leaves(tree: Any) -> list[np.ndarray]:
 
 
 @pytest.mark.integration
+@pytest.mark.covers(once=True, resume="goes on", evaluation="plays")
 @pytest.mark.parametrize("algo", FLAGS)
 def test_a_stopped_run_goes_on_to_its_end_and_is_evaluated(algo: str, train: Callable[..., Any], capfd: Any) -> None:
     flags = FLAGS[algo]
@@ -77,7 +78,7 @@ def test_a_stopped_run_goes_on_to_its_end_and_is_evaluated(algo: str, train: Cal
     assert (played.returns, played.lengths) == (again.returns, again.lengths)
 
 
-@pytest.mark.integration
+@pytest.mark.covers(once=True)
 @pytest.mark.parametrize("algo", ["ppo_atari_multigpu"])
 def test_an_extended_run_adds_its_steps_in_every_process(algo: str, train: Callable[..., Any]) -> None:
     first = train(algo, FLAGS[algo], into="first").newest()
@@ -85,7 +86,7 @@ def test_an_extended_run_adds_its_steps_in_every_process(algo: str, train: Calla
     assert (first.step, longer.step) == (96, 192)
 
 
-@pytest.mark.integration
+@pytest.mark.covers(once=True, resume="bitwise")
 @pytest.mark.parametrize(
     ("algo", "in_update"),
     [("ppo_atari", False), ("ppo_atari", True), ("ppo_atari_lstm", False)],
@@ -105,7 +106,7 @@ def test_two_halves_equal_one_whole_where_games_can_be_restored(
             assert a.dtype == b.dtype and a.tobytes() == b.tobytes(), name
 
 
-@pytest.mark.integration
+@pytest.mark.covers(once=True)
 @pytest.mark.parametrize(
     ("algo", "minibatches", "part", "begun"),
     [("ppo_rnd_envpool", 1, "passes", (0, 1)), ("ppg_procgen", 3, "auxiliary", (0, 1))],

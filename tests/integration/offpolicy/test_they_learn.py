@@ -26,9 +26,9 @@ def test_returns_rise(algo: str, run: Any, monkeypatch: pytest.MonkeyPatch) -> N
     returns: list[float] = []
     episode = Run.episode
 
-    def remember(self: Run, ret: float, length: int) -> None:
+    def remember(self: Run, ret: float, *facts: Any) -> None:
         returns.append(ret)
-        episode(self, ret, length)
+        episode(self, ret, *facts)
 
     monkeypatch.setattr(Run, "episode", remember)
     flags, wanted = CASES[algo]

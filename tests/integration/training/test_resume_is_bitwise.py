@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from bitwise import different
 
+from cleanrl_worker.evals import evaluate
 from cleanrl_worker.training.checkpoints import load_checkpoint
 
 PENDULUM = ["--env-id", "Pendulum-v1"]
@@ -34,6 +35,7 @@ CUT = 2004
 """In the middle of a rollout of every algorithm that has them, and of an episode."""
 
 
+@pytest.mark.covers(resume="bitwise", evaluation="plays")
 @pytest.mark.parametrize("case", FLAGS)
 def test_two_halves_equal_one_whole(case: str, train: Any) -> None:
     algo = case.split()[0]
@@ -55,3 +57,5 @@ def test_two_halves_equal_one_whole(case: str, train: Any) -> None:
     assert different(end.state["kept"]["agent"], middle.state["kept"]["agent"]), (
         "nothing was learned in the second half"
     )
+    played = evaluate(algo, other.path, other.meta["env_id"], episodes=1, max_episode_steps=20)
+    assert played.episodes == 1
