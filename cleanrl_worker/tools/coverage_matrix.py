@@ -35,6 +35,8 @@ _COLUMNS = (
     "Commit",
     "Checked source",
 )
+_HEAD = (_COLUMNS[0], "---")
+"""How the rows begin that are no algorithm's."""
 
 Claim = tuple[str, str, str]
 """Algorithm, environment, result."""
@@ -77,7 +79,8 @@ def render(records: Sequence[SmokeRecord], checks: Checks | None = None) -> str:
 def checked_sources(page: str) -> dict[str, str]:
     """By algorithm, the source whose resume and evaluation the page says were checked."""
     rows = (_cells(line) for line in page.splitlines() if line.startswith("| "))
-    return {cells[0]: cells[-1] for cells in rows if len(cells) == len(_COLUMNS) and cells[-1]}
+    whole = (cells for cells in rows if len(cells) == len(_COLUMNS) and cells[0] not in _HEAD)
+    return {cells[0]: cells[-1] for cells in whole if cells[-1]}
 
 
 def _row(record: SmokeRecord, found: Mapping[str, str]) -> list[str]:
@@ -109,7 +112,7 @@ def claims_of_page(text: str) -> set[Claim]:
     claims = set()
     for line in text.splitlines():
         cells = _cells(line)
-        if line.startswith("| ") and len(cells) == len(_COLUMNS) and cells[0] not in {_COLUMNS[0], "---"}:
+        if line.startswith("| ") and len(cells) == len(_COLUMNS) and cells[0] not in _HEAD:
             claims.add((cells[0], cells[1], cells[2]))
     return {claim for claim in claims if claim[2] != NOT_LAUNCHED}
 
