@@ -117,13 +117,15 @@ def draw(case: Case, results: list[dict[str, Any]], path: Path) -> None:
 
 
 def report(cases: list[Case], work: Path, out: Path) -> bool:
-    """Write table and curves of all that is finished. Returns whether every threshold was met."""
+    """Write table and curves of all that is finished, and what is not. Returns whether every threshold was met."""
     out.mkdir(parents=True, exist_ok=True)
     rows, good, origins = [], True, set()
     for case in cases:
         files = sorted(work.glob(f"{case.algo}-{case.env_id}-*/result.json"))
         results = [json.loads(path.read_text()) for path in files]
         if not results:
+            rows.append(f"| {case.algo} | {case.env_id} | {case.steps:,} | 0 | not run yet | - | {case.least:g} | - |")
+            good = False
             continue
         train = [result["train"] for result in results]
         tested = [result["greedy"] for result in results if result["greedy"] is not None]
@@ -177,7 +179,7 @@ def main() -> int:
                 f"[{done}/{len(todo)}, {time.monotonic() - began:.0f} s] {case.name} seed {seed}: {result['train']:.1f}",
                 flush=True,
             )
-    return 0 if report(cases, work, args.out) else 1
+    return 0 if report(list(CASES), work, args.out) else 1
 
 
 if __name__ == "__main__":
