@@ -9,25 +9,28 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def train(arguments: Sequence[str], folder: Path, **environ: str) -> None:
-    """Run `python ARGUMENTS` in `folder`, or go on from its newest checkpoint. Prints into `log.txt` there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = {
+def environment(folder: Path, **changes: str) -> dict[str, str]:
+    """The variables of a run on one core that keeps everything in `folder`."""
+    return {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
         "CLEANRL_RUN_ID": "benchmark",
         "CLEANRL_RUN_DIR": str(folder),
         "CLEANRL_CHECKPOINT_DIR": str(folder / "checkpoints"),
-        "CLEANRL_CHECKPOINT_EVERY_SECONDS": "120",
-        "CLEANRL_CHECKPOINT_KEEP": "2",
         "CLEANRL_TENSORBOARD_DIR": str(folder / "tensorboard"),
-        "CLEANRL_CONTINUE": "1",
         "GYM_GUI_FASTLANE_ONLY": "0",
-        **environ,
+        **changes,
     }
+
+
+def train(arguments: Sequence[str], folder: Path, **changes: str) -> None:
+    """Run `python ARGUMENTS` in `folder`, or go on from its newest checkpoint. Prints into `log.txt` there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    often = {"CLEANRL_CHECKPOINT_EVERY_SECONDS": "120", "CLEANRL_CHECKPOINT_KEEP": "2", "CLEANRL_CONTINUE": "1"}
+    environ = environment(folder, **{**often, **changes})
     with (folder / "log.txt").open("a") as log:
-        subprocess.run([sys.executable, *arguments], cwd=folder, env=settings, stdout=log, stderr=log, check=True)
+        subprocess.run([sys.executable, *arguments], cwd=folder, env=environ, stdout=log, stderr=log, check=True)
 
 
 def read_curve(folder: Path, tag: str = "charts/episodic_return") -> tuple[list[int], list[float]]:

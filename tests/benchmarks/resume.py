@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from jobs import environment
 from reporting import commit, machine
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
@@ -72,18 +72,7 @@ sys.exit(code)
 def play(case: str, folder: Path, steps: int, stop_at: int, **extra: str) -> list[dict[str, float]]:
     algo, env_id = case.split(":")
     folder.mkdir(parents=True, exist_ok=True)
-    environ = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
-        "CLEANRL_RUN_ID": "resume",
-        "CLEANRL_RUN_DIR": str(folder),
-        "CLEANRL_CHECKPOINT_DIR": str(folder / "checkpoints"),
-        "CLEANRL_TENSORBOARD_DIR": str(folder / "tensorboard"),
-        "CLEANRL_CHECKPOINT_EVERY_SECONDS": "0",
-        "GYM_GUI_FASTLANE_ONLY": "0",
-        **extra,
-    }
+    environ = environment(folder, CLEANRL_CHECKPOINT_EVERY_SECONDS="0", **extra)
     flags = ["--env-id", env_id, "--total-timesteps", str(steps), "--no-cuda", *CASES[case]]
     command = [sys.executable, "-c", PLAYED, algo, str(stop_at), *flags]
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
