@@ -2,25 +2,23 @@
 
     python tests/benchmarks/curriculum.py [--seeds 5] [--work build/curriculum] [--jobs 1] [--steps 500000]
 
-Takes hours: a seed of half a million steps is about eleven minutes of one core, twice. Each finished seed is a file in the work
-folder, so a second call goes on where the first was stopped, and a seed that was cut off continues from its checkpoint. The
-table (Markdown) and the learning curves (PNG) go to docs/benchmarks/.
+Takes hours: a seed of half a million steps is about eleven minutes of one core, twice. Each finished seed becomes a record in
+docs/benchmarks/records/curriculum/ (see `records.py`) and is not trained again; one that was cut off continues from its
+checkpoint in the work folder. The table (Markdown) and the learning curves (PNG) in docs/benchmarks/ are generated from the
+records; `--seeds 0` only does that.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jobs import read_curve, train
-from reporting import commit, machine
-from scores import LAST, interval
+from records import Record, Records, options, origins, spread, trailing_mean, work_through
+from scores import LAST
 
 EASY, GOAL = "MiniGrid-DoorKey-5x5-v0", "MiniGrid-DoorKey-6x6-v0"
 SOLVED = 0.8
@@ -49,13 +47,9 @@ CASES = (
 )
 
 
-def play(case: Case, seed: int, steps: int, work: Path) -> dict[str, Any]:
-    """Train one seed, or go on with it, and keep its result in a file."""
+def play(case: Case, seed: int, steps: int, work: Path, records: Records) -> str:
+    """Train one seed, or go on with it, and keep its record."""
     folder = work / f"{case.name}-{seed}"
-    result = folder / "result.json"
-    if result.exists():
-        found: dict[str, Any] = json.loads(result.read_text())
-        return found
     flags = [
         "--env-id",
         GOAL,
@@ -70,20 +64,15 @@ def play(case: Case, seed: int, steps: int, work: Path) -> dict[str, Any]:
     staged = {"CLEANRL_CURRICULUM": json.dumps(case.schedule)} if case.schedule else {}
     train(["-m", "cleanrl_worker.algorithms.ppo", *flags], folder, **staged)
     at, returns = read_curve(folder, case.goal_tag)
-    summary = {
-        "seed": seed,
+    figures = {
+        "steps": steps,
         "solved_at": solved_at(at, returns),
         "first_goal_episode": at[0] if at else None,
         "evaluation": evaluation(folder),
-        "steps": at,
-        "returns": returns,
-        "total": steps,
-        "commit": commit(),
-        "machine": machine(),
     }
-    result.with_suffix(".tmp").write_text(json.dumps(summary))
-    result.with_suffix(".tmp").rename(result)
-    return summary
+    smooth = trailing_mean(returns, LAST)
+    records.save(case.name, seed, figures, (at[LAST - 1 :], list(smooth[LAST - 1 :])))
+    return f"{case.name} seed {seed}: solved at {figures['solved_at']}, evaluation {figures['evaluation']:.3f}"
 
 
 def solved_at(steps: list[int], returns: list[float]) -> int | None:
@@ -102,7 +91,7 @@ def evaluation(folder: Path) -> float:
     return evaluate("ppo", model, GOAL, episodes=100, seed=10_000).avg_return
 
 
-def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def draw(results: dict[str, list[Record]], path: Path) -> None:
     """Each seed's moving average on 6x6 over all steps taken, 5x5 included."""
     import matplotlib as mpl
 
@@ -112,11 +101,9 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
     for (name, found), colour in zip(results.items(), ("tab:blue", "tab:orange"), strict=True):
         for number, result in enumerate(found):
-            if len(result["returns"]) < LAST:
-                continue
-            smooth = np.convolve(result["returns"], np.ones(LAST) / LAST, mode="valid")
             label = f"{name}, {len(found)} seeds" if number == 0 else None
-            axes.plot(result["steps"][LAST - 1 :], smooth, color=colour, alpha=0.6, linewidth=1, label=label)
+            curve = result["curve"]
+            axes.plot(curve["steps"], curve["values"], color=colour, alpha=0.6, linewidth=1, label=label)
     axes.axhline(SOLVED, color="green", linestyle="--", linewidth=1, label=f"solved: {SOLVED}")
     axes.set(
         title="ppo on DoorKey 6x6", xlabel="environment steps, 5x5 included", ylabel=f"return on 6x6, mean of {LAST}"
@@ -127,33 +114,37 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
     plt.close(figure)
 
 
-def shown(values: list[float], digits: int = 0) -> str:
-    half = interval(values)
-    spread = "" if np.isnan(half) else f" ± {half:,.{digits}f}"
-    return f"{np.mean(values):,.{digits}f}{spread}" if values else "-"
-
-
-def report(work: Path, out: Path) -> bool:
-    """Write table and curves of all that is finished. Returns whether every seed of the curriculum solved 6x6."""
-    out.mkdir(parents=True, exist_ok=True)
-    results = {
-        case.name: [json.loads(path.read_text()) for path in sorted(work.glob(f"{case.name}-*/result.json"))]
-        for case in CASES
-    }
-    everything = [result for found in results.values() for result in found]
-    if not everything:
-        return False
+def table(results: dict[str, list[Record]]) -> list[str]:
+    """A row for each kind of training, and below them one for each seed."""
     rows = []
     for case in CASES:
         found = results[case.name]
         solved = [float(result["solved_at"]) for result in found if result["solved_at"] is not None]
-        evaluated = [result["evaluation"] for result in found]
         begun = [float(result["first_goal_episode"]) for result in found if result["first_goal_episode"] is not None]
         rows.append(
-            f"| {case.words} | {len(found)} | {len(solved)} | {shown(solved)} | {shown(begun) if case.schedule else '0'} | "
-            f"{shown(evaluated, 3)} |"
+            f"| {case.words} | {len(found)} | {len(solved)} | {spread(solved, 0)} | "
+            f"{spread(begun, 0) if case.schedule else '0'} | {spread([result['evaluation'] for result in found], 3)} |"
         )
-    totals = sorted({result["total"] for result in everything})
+    for case in CASES:
+        for result in results[case.name]:
+            at, begun_at = (
+                "-" if result[name] is None else f"{result[name]:,}" for name in ("solved_at", "first_goal_episode")
+            )
+            rows.append(
+                f"| {case.name} | seed {result['seed']} | {'no' if at == '-' else 'yes'} | {at} | {begun_at} | "
+                f"{result['evaluation']:.3f} |"
+            )
+    return rows
+
+
+def report(records: Records, out: Path) -> bool:
+    """Write table and curves of all that is finished. Returns whether every seed of the curriculum solved 6x6."""
+    out.mkdir(parents=True, exist_ok=True)
+    results = {case.name: records.of(case.name) for case in CASES}
+    everything = [result for found in results.values() for result in found]
+    if not everything:
+        return False
+    totals = sorted({result["steps"] for result in everything})
     head = [
         "# Curriculum: DoorKey 5x5 to 6x6",
         "",
@@ -161,43 +152,39 @@ def report(work: Path, out: Path) -> bool:
             f"`ppo` with `{' '.join(FLAGS)}`, {', '.join(f'{total:,}' for total in totals)} steps in all. Solved is the first "
             f"step, counted from the very first one on 5x5, at which the last {LAST} episodes on 6x6 had a mean return above "
             f"{SOLVED}. Means over seeds ± 95 % interval; the last column is 100 new episodes of 6x6 with the finished model. "
-            "`python tests/benchmarks/curriculum.py` reruns it."
+            "`python tests/benchmarks/curriculum.py` trains what has no record in [records/curriculum](records/curriculum) and "
+            "writes this page from there."
         ),
         "",
-        *sorted({f"Commit {result['commit']}, {result['machine']}." for result in everything}),
+        *origins(everything),
         "",
         "| training | seeds | solved | steps until solved | until the first 6x6 episode ended | return, 100 episodes |",
         "|---|---|---|---|---|---|",
     ]
-    (out / "curriculum.md").write_text("\n".join([*head, *rows, "", "![learning curves](curriculum.png)"]) + "\n")
+    (out / "curriculum.md").write_text(
+        "\n".join([*head, *table(results), "", "![learning curves](curriculum.png)"]) + "\n"
+    )
     draw(results, out / "curriculum.png")
-    print("\n".join(rows))
     found = results["curriculum"]
     return bool(found) and all(result["solved_at"] and result["evaluation"] > SOLVED for result in found)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser = options(__doc__, "build/curriculum")
     parser.add_argument("--steps", type=int, default=500_000)
-    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time, one core each")
-    parser.add_argument("--work", type=Path, default=Path("build/curriculum"))
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"))
     args = parser.parse_args()
-    work = args.work.resolve()
-    todo = [(case, seed) for seed in range(1, args.seeds + 1) for case in CASES]
-    began = time.monotonic()
-    with ThreadPoolExecutor(args.jobs) as pool:
-        futures = {pool.submit(play, case, seed, args.steps, work): (case, seed) for case, seed in todo}
-        for done, future in enumerate(as_completed(futures), 1):
-            case, seed = futures[future]
-            result = future.result()
-            print(
-                f"[{done}/{len(todo)}, {time.monotonic() - began:.0f} s] {case.name} seed {seed}: solved at "
-                f"{result['solved_at']}, evaluation {result['evaluation']:.3f}",
-                flush=True,
-            )
-    return 0 if report(work, args.out) else 1
+    work, records = args.work.resolve(), Records("curriculum", args.records)
+    every = [(case, seed) for seed in range(1, args.seeds + 1) for case in CASES]
+    missing = [(case, seed) for case, seed in every if not records.has(case.name, seed)]
+    work_through(
+        missing,
+        lambda job: play(job[0], job[1], args.steps, work, records),
+        lambda: report(records, args.out),
+        args.jobs,
+    )
+    good = report(records, args.out)
+    print("\n".join(table({case.name: records.of(case.name) for case in CASES})))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
