@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from cleanrl_protocol import session_pb2 as pb
 from cleanrl_protocol.limits import MAX_NAME, MAX_PAYLOAD_BYTES, MAX_SCALARS
 
@@ -180,9 +182,11 @@ def decode(message: pb.Event) -> Received:
         payload = _decode_json(message.heartbeat.payload_json)
     elif body == "lifecycle":
         payload = _decode_json(message.lifecycle.payload_json)
+    elif len(UnknownFieldSet(message)) > 0:  # a newer worker's kind: counted, not read
+        payload = {}
     else:
         raise BadEvent("an event needs a body")
-    expected = {"scalars": SCALARS, "checkpoint": CHECKPOINT_SAVED, "heartbeat": HEARTBEAT}.get(body)
+    expected = {"scalars": SCALARS, "checkpoint": CHECKPOINT_SAVED, "heartbeat": HEARTBEAT}.get(body or "")
     if expected is not None and message.name != expected:
         raise BadEvent(f"an event with a {body} body is called {expected}")
     if expected is None and message.name in (SCALARS, CHECKPOINT_SAVED, HEARTBEAT):
