@@ -57,6 +57,15 @@ coverage: setup ## launch, resume and evaluate every algorithm, and write docs/c
 e2e: setup ## real kubelet, real pods
 	$(PYTEST) tests/e2e || $(AGAIN) tests/e2e
 
+.PHONY: fuzz
+fuzz: setup ## hostile input for a long time (CLEANRL_FUZZ_EXAMPLES=20000); CI tries the same for seconds
+	CLEANRL_FUZZ_EXAMPLES=$${CLEANRL_FUZZ_EXAMPLES:-20000} $(PYTEST) -o timeout=0 tests/unit/hostile tests/integration/hostile \
+	  tests/unit/worker/test_any_configuration_resolves_or_names_its_fault.py
+
+.PHONY: audit
+audit: setup ## dependencies: pinned, hashed, licensed, and (where its service can be reached) not known to be vulnerable
+	$(VENV)/python dev/audit.py
+
 .PHONY: bench
 bench: setup ## steps per CPU second of the algorithms; the other files in tests/benchmarks/ are commands too
 	$(VENV)/python tests/benchmarks/throughput.py

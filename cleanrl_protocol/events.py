@@ -21,6 +21,8 @@ from cleanrl_protocol.limits import MAX_NAME, MAX_PAYLOAD_BYTES, MAX_SCALARS
 HEARTBEAT = "heartbeat"
 SCALARS = "scalars"
 CHECKPOINT_SAVED = "checkpoint_saved"
+LATEST = 2.0**37
+"""No event is later than this (the year 6325): whoever reads a time can make a date of it, and count on from there."""
 MAX_TEXT = 4096
 """Characters that are left of a long text when a payload is shortened."""
 
@@ -43,7 +45,7 @@ def number_of(event: Mapping[str, Any]) -> int:
 def epoch_micros(timestamp: Any) -> int:
     """A log line's time as the whole number that names a log (see `Ledger.epoch`); 0 for what is not a time."""
     seconds = _seconds(timestamp)
-    return round(seconds * 1_000_000) if seconds < 2**40 else 0
+    return round(seconds * 1_000_000) if seconds < LATEST else 0
 
 
 def encode(event: Mapping[str, Any], after: int) -> pb.Event:
@@ -172,9 +174,9 @@ def decode(message: pb.Event) -> Received:
     elif body == "checkpoint":
         payload = {
             "path": message.checkpoint.path[:MAX_TEXT],
-            "step": message.checkpoint.step,
+            "step": _count(message.checkpoint.step),
             "sha256": message.checkpoint.sha256[:MAX_NAME],
-            "bytes": message.checkpoint.bytes,
+            "bytes": _count(message.checkpoint.bytes),
             "seconds": message.checkpoint.seconds if math.isfinite(message.checkpoint.seconds) else 0.0,
             "reason": message.checkpoint.reason[:MAX_NAME],
         }
@@ -191,7 +193,7 @@ def decode(message: pb.Event) -> Received:
         raise BadEvent(f"an event with a {body} body is called {expected}")
     if expected is None and message.name in (SCALARS, CHECKPOINT_SAVED, HEARTBEAT):
         raise BadEvent(f"a {message.name} event needs its own body")
-    return Received(message.number, message.after, message.timestamp, message.name, payload)
+    return Received(message.number, message.after, min(message.timestamp, LATEST), message.name, payload)
 
 
 def _decode_scalars(scalars: pb.Scalars) -> dict[str, Any]:
@@ -200,10 +202,10 @@ def _decode_scalars(scalars: pb.Scalars) -> dict[str, Any]:
     if any(not name or len(name) > MAX_NAME or not name.isprintable() for name in scalars.values):
         raise BadEvent(f"a figure needs a printable name of at most {MAX_NAME} characters")
     return {
-        "step": scalars.step,
-        "total": scalars.total,
+        "step": _count(scalars.step),
+        "total": _count(scalars.total),
         "sps": scalars.steps_per_second if math.isfinite(scalars.steps_per_second) else 0.0,
-        "episodes": scalars.episodes,
+        "episodes": _count(scalars.episodes),
         "values": {name: value for name, value in scalars.values.items() if math.isfinite(value)},
     }
 

@@ -17,6 +17,7 @@ MAX_RECORD_BYTES = 3 * 1024
 MAX_MESSAGE = 2000
 MAX_TRANSITIONS = 20
 MAX_URL = 512
+MAX_PATH = 256
 
 Outcome = Literal["completed", "failed", "canceled", "deadline_exceeded", "suspended"]
 """`suspended`: the worker obeyed a request to stop that is no end of the run."""
@@ -32,8 +33,13 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
+def is_inside(path: str) -> bool:
+    """Whether this is a path inside the run's folder that a status may show."""
+    return 0 < len(path) <= MAX_PATH and not path.startswith("/") and ".." not in path.split("/") and path.isprintable()
+
+
 def _relative(path: str) -> str:
-    if path.startswith("/") or ".." in path.split("/") or not path.isprintable():
+    if not is_inside(path):
         raise ValueError("has to be a path inside the run's folder")
     return path
 
@@ -52,7 +58,8 @@ def _shorten(limit: int) -> Any:
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-Time = Annotated[float, Field(ge=0, lt=2**40, allow_inf_nan=False)]
+Time = Annotated[float, Field(ge=0, lt=2**37, allow_inf_nan=False)]
+"""Up to the year 6325: a date can be made of it."""
 
 
 class _Model(BaseModel):
@@ -71,7 +78,7 @@ class Transition(_Model):
 class CheckpointRef(_Model):
     """The newest checkpoint that is whole."""
 
-    path: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_relative)]
+    path: Annotated[str, Field(min_length=1, max_length=MAX_PATH), AfterValidator(_relative)]
     step: Count
     sha256: Sha256
 

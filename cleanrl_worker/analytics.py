@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import wandb_mode
-from cleanrl_worker.runfolder import RunFolder, RunFolderError, open_plain
+from cleanrl_worker.plainfile import open_plain
+from cleanrl_worker.runfolder import RunFolder, RunFolderError
 
 MANIFEST = "analytics.json"
 INDEX = "index.json"

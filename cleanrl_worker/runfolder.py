@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import io
 import json
 import logging
 import os
-import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker.telemetry import FINAL_EVENTS, RUN_STARTED, read_events
+from cleanrl_worker.telemetry import FINAL_EVENTS, RUN_STARTED, read_events, seconds_of
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +92,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             if self.counter is not None:
                 self.counter.write_text(self.path.name)
-            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise RunFolderError(self._sentence(error)) from None
         try:
@@ -173,7 +170,7 @@ class History:
             payload = event.get("payload") if isinstance(event.get("payload"), dict) else {}
             if payload.get("dry_run"):
                 continue  # nothing was run
-            at = float(event.get("timestamp") or 0.0)
+            at = seconds_of(event)
             if event["event"] == RUN_STARTED:
                 starts, began, base, outcome = starts + 1, at, seconds, None
             if began is not None:
@@ -182,18 +179,6 @@ class History:
                 outcome = str(payload.get("outcome") or event["event"])
                 began = None
         return cls(starts, outcome, seconds)
-
-
-def open_plain(path: Path) -> io.BufferedReader:
-    """Open a file that a stranger may have put there: no link is followed, and no pipe or device is waited for.
-
-    Raises OSError.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a plain file", str(path))
-    return os.fdopen(descriptor, "rb")
 
 
 def write_atomically(path: Path, text: str) -> None:

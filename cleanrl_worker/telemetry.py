@@ -17,7 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
+
+from cleanrl_worker.plainfile import open_plain
 
 RUN_STARTED = "run_started"
 TRAINING_STARTED = "training_started"
@@ -36,6 +38,8 @@ RUN_CANCELLED = "run_cancelled"
 
 FINAL_EVENTS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED})
 
+MAX_LINE = 16 * 2**20
+"""No event of ours is nearly as long; a longer line is passed over in pieces."""
 _LONGEST_STDOUT_WAIT = 1.0
 """How long, in seconds, a slow reader of stdout is waited for before the line is left out for it."""
 
@@ -60,7 +64,7 @@ class EventLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._patience = _LONGEST_STDOUT_WAIT
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         self._end, self.last_seq = _last_whole_line(self._fd)
         os.ftruncate(self._fd, self._end)
 
@@ -122,16 +126,25 @@ def encode(record: dict[str, Any]) -> bytes:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole event in the file, oldest first; nothing when there is no file. A torn last line is left out."""
+    """Every whole event in the file, oldest first; nothing when there is no file. A torn last line is left out.
+
+    The file may be a stranger's: what is no event is passed over. Raises OSError, also for what is no plain file.
+    """
     try:
-        file = path.open("rb")
+        file = open_plain(path)
     except FileNotFoundError:
         return
     with file:
-        for line in file:
+        for line in _lines(file):
             event = _parse(line)
             if event is not None:
                 yield event
+
+
+def seconds_of(event: dict[str, Any]) -> float:
+    """When an event was, in seconds since 1970; 0 for one whose time is none."""
+    moment = event.get("timestamp")
+    return float(moment) if isinstance(moment, int | float) and 0 <= moment < 2**37 else 0.0
 
 
 def silence(stream: TextIO | None) -> None:
@@ -160,17 +173,29 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        event = json.loads(line)
-    except ValueError:
+        event = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and isinstance(event.get("seq"), int) else None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        return None
+    number = event.get("seq")
+    return event if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**63 else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, one that is too long in pieces."""
+    return iter(lambda: file.readline(MAX_LINE), b"")
 
 
 def _last_whole_line(fd: int) -> tuple[int, int]:
     """(offset after the last whole line, its number). A damaged line in the middle is skipped, never counted."""
     end = last = offset = 0
     with os.fdopen(os.dup(fd), "rb") as file:
-        for line in file:
+        for line in _lines(file):
             offset += len(line)
             event = _parse(line)
             if event is not None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cleanrl_worker.plainfile import open_plain
 from cleanrl_worker.redact import HIDDEN
-from cleanrl_worker.runfolder import open_plain
 
 DEFAULT_BASE_URL = "https://api.wandb.ai"
 RUN_FOLDER = re.compile(r"(offline-)?run-\d{8}_\d{6}-([A-Za-z0-9_.\-]+)")

@@ -23,6 +23,8 @@ MAGIC = b"FLAN"
 VERSION = 1
 FLAG_INVALIDATED = 1
 DEFAULT_CAPACITY = 128
+MOST_LOOKS = 1024
+"""Slots that a reader looks at for a whole frame: a header that claims millions of them costs no more."""
 
 HEADER = struct.Struct("<4sIIIIIIIIIQQddd")
 SLOT = struct.Struct("<QII")
@@ -182,14 +184,19 @@ class RingReader:
         if header is None or header.head == 0:
             return None
         geometry = header.geometry
-        for number in range(header.head, header.head - min(geometry.capacity, header.head), -1):
+        for number in range(header.head, header.head - min(geometry.capacity, header.head, MOST_LOOKS), -1):
             at = HEADER.size + (number - 1) % geometry.capacity * geometry.slot_size
+            head = os.pread(self._fd, SLOT.size, at)
+            if len(head) < SLOT.size:
+                return None  # cut short by someone
+            seq, frame_length, metadata_length = SLOT.unpack(head)
+            if seq < 4 or seq % 2 or frame_length + metadata_length > geometry.payload_size:
+                continue
             slot = os.pread(self._fd, geometry.slot_size, at)
             seq_after = os.pread(self._fd, _HEAD.size, at)
             if len(slot) < geometry.slot_size:
-                return None  # cut short by someone
-            seq, frame_length, metadata_length = SLOT.unpack_from(slot)
-            if seq % 2 or _HEAD.pack(seq) != seq_after or frame_length + metadata_length > geometry.payload_size:
+                return None
+            if slot[: SLOT.size] != head or _HEAD.pack(seq) != seq_after:
                 continue
             end = SLOT.size + frame_length
             return Frame(

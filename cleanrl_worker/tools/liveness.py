@@ -66,8 +66,7 @@ def sign_of_life(run_dir: Path, now: float | None = None) -> str | None:
             ended = True
     if ended or not last:
         return None
-    stamp = last.get("timestamp")
-    age = (time.time() if now is None else now) - (stamp if isinstance(stamp, int | float) else 0.0)
+    age = (time.time() if now is None else now) - telemetry.seconds_of(last)
     if age >= SILENCE_SECONDS:
         return None
     return f"its last event, {last.get('event')}, is {max(age, 0.0):.0f} s old and none says that it ended"

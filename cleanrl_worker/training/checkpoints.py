@@ -13,6 +13,7 @@ final name is complete. `sha256` of a checkpoint is that of its manifest, which 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from cleanrl_worker.plainfile import open_plain
 from cleanrl_worker.training import tree
 from cleanrl_worker.training.tree import BadTree, Chunk
 
@@ -34,6 +36,8 @@ __all__ = ["BadCheckpoint", "CheckpointStore", "Chunk", "Loaded", "Saved", "find
 
 VERSION = 1
 NAME = re.compile(r"step-(\d{1,18})(?:\.(\d{1,6}))?")
+MAX_MANIFEST_BYTES = 64 * 2**20
+"""A manifest names each chunk of a replay buffer once: kilobytes."""
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
@@ -184,7 +188,8 @@ class CheckpointStore:
             shutil.rmtree(path, ignore_errors=True)
         named: set[str] = set()
         for path in kept[-self.keep :]:
-            named.update(_read_manifest(path)[0]["chunks"])
+            with contextlib.suppress(BadCheckpoint):  # damaged since, or put there by somebody: it needs no chunks
+                named.update(_read_manifest(path)[0]["chunks"])
         for path in (self.root / "chunks").glob("*"):
             if path.stem not in named:
                 path.unlink(missing_ok=True)
@@ -250,7 +255,7 @@ def mismatch(loaded: Loaded, algo: str, env_id: str) -> str | None:
 
 def _manifest_sha256(folder: Path) -> str:
     try:
-        return file_sha256(folder / "manifest.json")
+        return str(_digest(folder / "manifest.json")["sha256"])
     except OSError as error:
         raise BadCheckpoint(f"{folder} has no readable manifest: {error.strerror or error}.") from error
 
@@ -303,14 +308,15 @@ def relative(path: Path, base: Path) -> str:
 
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], bytes]:
     try:
-        encoded = (folder / "manifest.json").read_bytes()
+        with open_plain(folder / "manifest.json") as file:
+            encoded = file.read(MAX_MANIFEST_BYTES)
         manifest = json.loads(encoded)
         if manifest["version"] != VERSION:
             raise BadCheckpoint(f"{folder} has version {manifest['version']}, this program reads version {VERSION}.")
         whole = isinstance(manifest["step"], int) and all(
             isinstance(manifest[k], dict) for k in ("meta", "files", "chunks")
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadCheckpoint(f"{folder} has no readable manifest: {error}.") from error
     if not whole or set(manifest["files"]) != {"state.json", "arrays.bin"}:
         raise BadCheckpoint(f"{folder} has a manifest with parts missing.")
@@ -327,12 +333,15 @@ def _verify(path: Path, entry: Any) -> None:
 
 
 def file_sha256(path: Path) -> str:
+    """Of a file that the user names: it may be a link."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(path: Path) -> dict[str, Any]:
-    return {"sha256": file_sha256(path), "bytes": path.stat().st_size}
+    """Of a file in a checkpoint, which is never a link or a pipe."""
+    with open_plain(path) as file:
+        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "bytes": os.fstat(file.fileno()).st_size}
 
 
 def _order(path: Path) -> tuple[int, int]:

@@ -106,8 +106,9 @@ class Volume(Model):
             "a volume has exactly one kind: emptyDir, persistentVolumeClaim, configMap or csi",
         ),
         Rule(
-            "!self.mountPath.contains('..') && (!has(self.subPath) || !self.subPath.contains('..'))",
-            "write paths without '..'",
+            "!self.mountPath.contains('..') && (!has(self.subPath) || !self.subPath.contains('..')) && "
+            "!self.mountPath.contains('//') && !self.mountPath.contains('/./') && !self.mountPath.endsWith('/.')",
+            "write paths without '..', '//' and '/.', as they are",
         ),
         Rule(
             f"![{', '.join(repr(path) for path in RESERVED_PATHS)}].exists(taken, "

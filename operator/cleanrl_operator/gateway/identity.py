@@ -106,7 +106,7 @@ class PublishedKeys:
             raise NotProven("the token has expired") from None
         except jwt.InvalidAudienceError:
             raise NotProven("the token is meant for another audience") from None
-        except (jwt.PyJWTError, ValueError, TypeError):
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             raise NotProven("the token is not signed by this cluster") from None
         bound = claims.get("kubernetes.io")
         namespace = bound.get("namespace") if isinstance(bound, dict) else None
@@ -155,7 +155,7 @@ class SessionTokens:
             until = int(expires)
         except (ValueError, UnicodeError):
             raise NotProven("the session token is not one of ours") from None
-        if not hmac.compare_digest(signature, self._sign(text)):
+        if not hmac.compare_digest(signature.encode(), self._sign(text).encode()):  # of text it takes only ASCII
             raise NotProven("the session token is not one of ours")
         if until < self._clock():
             raise NotProven("the session token has expired: register again")

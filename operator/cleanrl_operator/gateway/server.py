@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from cleanrl_operator.api.status import State
 from cleanrl_operator.gateway.identity import NotProven, PodIdentity, SessionTokens, Verifier
@@ -67,9 +68,11 @@ class Gateway(rpc.SessionServiceServicer):
         self.streams = 0
 
     async def RegisterWorker(  # noqa: N802 - the protocol's name
-        self, request: pb.RegisterWorkerRequest, context: Context
+        self, request: pb.RegisterWorkerRequest | None, context: Context
     ) -> pb.RegisterWorkerReply:
         """See proto/session.proto."""
+        if request is None:
+            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "these bytes are no message of the protocol")
         run, pod_uid = await self._admit(request, context)
         session, acknowledged = self._book.register(run, pod_uid, request)
         log.info("worker registered", extra=session.log_fields)
@@ -83,7 +86,7 @@ class Gateway(rpc.SessionServiceServicer):
         )
 
     async def Attend(  # noqa: N802 - the protocol's name
-        self, request_iterator: AsyncIterator[pb.Up], context: Context
+        self, request_iterator: AsyncIterator[pb.Up | None], context: Context
     ) -> AsyncIterator[pb.Down]:
         """See proto/session.proto."""
         session = await self._resume(context)
@@ -121,7 +124,7 @@ class Gateway(rpc.SessionServiceServicer):
                 session.changed = None
 
     async def _listen(
-        self, session: Session, messages: AsyncIterator[pb.Up], wake: asyncio.Event
+        self, session: Session, messages: AsyncIterator[pb.Up | None], wake: asyncio.Event
     ) -> tuple[grpc.StatusCode, str] | None:
         """Take what the worker sends, no faster than it may send: the transport holds the rest back."""
         bucket = Bucket.full(EVENTS_PER_SECOND, EVENTS_BURST, self._clock())
@@ -132,6 +135,8 @@ class Gateway(rpc.SessionServiceServicer):
                     return None
                 if (wait := bucket.take(self._clock())) > 0:
                     await asyncio.sleep(wait)
+                if message is None:
+                    return grpc.StatusCode.INVALID_ARGUMENT, "these bytes are no message of the protocol"
                 if message.WhichOneof("body") != "event":
                     continue
                 try:
@@ -224,8 +229,31 @@ def _desired(session: Session) -> pb.Desired:
     )
 
 
+def attach(gateway: Gateway, server: Any) -> None:
+    """Answer calls to this server. Like the generated function, but bytes that are no message reach the gateway as None:
+    left to the library, each of them would be a traceback in the log, written by whoever can reach the port."""
+    handlers = {
+        "RegisterWorker": grpc.unary_unary_rpc_method_handler(
+            gateway.RegisterWorker, _read(pb.RegisterWorkerRequest), pb.RegisterWorkerReply.SerializeToString
+        ),
+        "Attend": grpc.stream_stream_rpc_method_handler(gateway.Attend, _read(pb.Up), pb.Down.SerializeToString),
+    }
+    service = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+
+
+def _read(message: Any) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        try:
+            return message.FromString(data)
+        except DecodeError:
+            return None
+
+    return read
+
+
 def serve(gateway: Gateway, port: int, credentials: Any) -> tuple[Any, int]:
     """A server that is not started yet, and the port it will listen on."""
     server = grpc.aio.server(options=limits.SERVER_OPTIONS, maximum_concurrent_rpcs=MOST_STREAMS)
-    rpc.add_SessionServiceServicer_to_server(gateway, server)  # type: ignore[no-untyped-call]  # generated
+    attach(gateway, server)
     return server, server.add_secure_port(f"[::]:{port}", credentials)

@@ -22,9 +22,9 @@ from cleanrl_operator.run import Run
 from cleanrl_protocol import limits
 from cleanrl_protocol import session_pb2 as pb
 from cleanrl_protocol.credits import CreditRefill
-from cleanrl_protocol.events import CHECKPOINT_SAVED, HEARTBEAT, Received, epoch_micros
+from cleanrl_protocol.events import CHECKPOINT_SAVED, HEARTBEAT, LATEST, Received, epoch_micros
 from cleanrl_protocol.ledger import Arrival, Ledger
-from cleanrl_protocol.record import MAX_URL
+from cleanrl_protocol.record import MAX_URL, is_inside
 
 HEARTBEAT_SECONDS = 30
 TAKEOVER_GRACE = limits.LONGEST_ABSENCE_SECONDS + 30
@@ -32,6 +32,7 @@ TAKEOVER_GRACE = limits.LONGEST_ABSENCE_SECONDS + 30
 STAGE_STARTED = "stage_started"
 WANDB_LINKED = "wandb_linked"
 RUN_COMPLETED = "run_completed"
+DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_SUMMARY = 3000
 RETURN_TAG = "charts/episodic_return"
 SCALARS_PER_SECOND = 2.0
@@ -97,7 +98,8 @@ class SessionBook:
         session.registration += 1
         if session.changed is not None:
             session.changed()  # a stream of the last registration ends
-        acknowledged = session.ledger.register(request.last_number, request.log_epoch)
+        epoch = request.log_epoch if request.log_epoch < 2**63 else 0  # no more fits into a status
+        acknowledged = session.ledger.register(request.last_number, epoch)
         session.heard = self._clock()
         session.held = acknowledged
         session.credits.balance.reset(limits.INITIAL_CREDITS)
@@ -149,7 +151,7 @@ class SessionBook:
         return arrival
 
     def _learn(self, session: Session, event: Received) -> None:
-        moment = datetime.fromtimestamp(min(event.timestamp, 2**40), UTC)
+        moment = min(datetime.fromtimestamp(min(event.timestamp, LATEST), UTC), datetime.now(UTC))
         payload = event.payload
         self._note(session, last_event=session.ledger.received)
         if event.name == "run_started" and payload.get("attempt", session.attempt) == session.attempt:
@@ -164,12 +166,12 @@ class SessionBook:
             self._note(session, stage=stage_of(payload))
         elif event.name == RUN_COMPLETED and payload.get("dry_run"):
             self._note(session, summary=summary_of(payload.get("summary")))
-        elif event.name == CHECKPOINT_SAVED and payload["path"]:
+        elif event.name == CHECKPOINT_SAVED and is_inside(payload["path"]):
             self._note(
                 session,
                 checkpoint_path=payload["path"],
                 checkpoint_step=payload["step"],
-                checkpoint_sha256=payload["sha256"] if len(payload["sha256"]) == 64 else None,
+                checkpoint_sha256=payload["sha256"] if DIGEST.fullmatch(payload["sha256"]) else None,
                 checkpoint_at=moment,
             )
         elif event.is_scalars:
@@ -177,7 +179,7 @@ class SessionBook:
             self._note(
                 session,
                 step=payload["step"],
-                steps_per_second=round(payload["sps"], 1) or None,
+                steps_per_second=max(0.0, round(payload["sps"], 1)) or None,
                 episodic_return=payload["values"].get(RETURN_TAG, session.facts.episodic_return),
             )
 

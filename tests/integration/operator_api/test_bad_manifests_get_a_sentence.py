@@ -73,7 +73,9 @@ REFUSED = {
         artifacts={"tensorboard": {"serve": "always"}, "storage": {"accessModes": ["ReadWriteOncePod"]}}
     ),
     "a volume has exactly one kind": changed(podTemplate={"volumes": [{**VOLUME, "configMap": {"name": "c"}}]}),
-    "write paths without '..'": changed(podTemplate={"volumes": [{**VOLUME, "mountPath": "/mnt/../etc"}]}),
+    "write paths without '..', '//' and '/.'": changed(
+        podTemplate={"volumes": [{**VOLUME, "mountPath": "/mnt/../etc"}]}
+    ),
     "this path belongs to the system": changed(podTemplate={"volumes": [{**VOLUME, "mountPath": "/proc/x"}]}),
     "two volumes have one name": changed(podTemplate={"volumes": [VOLUME, {**VOLUME, "mountPath": "/mnt/b"}]}),
     "labels that begin with mosaic.dev/": changed(podTemplate={"labels": {"mosaic.dev/run": "x"}}),

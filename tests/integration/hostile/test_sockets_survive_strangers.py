@@ -1,0 +1,234 @@
+"""What listens goes on listening: the gateway, the operator's and the worker's HTTP, whatever bytes arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from cleanrl_operator.gateway.identity import NotProven, PodIdentity, SessionTokens
+from cleanrl_operator.gateway.server import Gateway, attach
+from cleanrl_operator.gateway.sessions import SessionBook
+from cleanrl_operator.health import HealthServer
+from cleanrl_operator.run import Run
+from fuzzing import HOSTILE_TEXT, budget
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleanrl_protocol import limits
+from cleanrl_protocol import session_pb2 as pb
+from cleanrl_protocol import session_pb2_grpc as rpc
+from cleanrl_worker.fastlane.exporter import Exporter, RunState
+
+EXPECTED = {
+    grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ABORTED, grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED,
+}  # fmt: skip
+RUN = Run.parse(
+    {
+        "metadata": {
+            "namespace": "ns",
+            "name": "run",
+            "uid": "u1",
+            "resourceVersion": "5",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 10},
+        "status": {"podUID": "p1", "attempt": 1, "fsmState": "HSHK"},
+    }
+)
+
+
+class OnePod:
+    """Knows one token; who is whose is the API server's to say, and tested with a real one elsewhere."""
+
+    async def verify(self, token: str) -> PodIdentity:
+        if token != "good":
+            raise NotProven("the API server does not accept the token")
+        return PodIdentity("ns", "p1")
+
+
+class Loop:
+    """An event loop in a thread of its own; what nobody caught in it is kept."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.uncaught: list[str] = []
+        self.loop.set_exception_handler(lambda _loop, context: self.uncaught.append(str(context)))
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def do(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.loop.call_soon_threadsafe(made.loop.stop)
+
+
+@pytest.fixture(scope="module")
+def gateway(loop: Loop) -> Iterator[tuple[str, Gateway]]:
+    async def start() -> tuple[Any, Gateway, int]:
+        book = SessionBook(lambda _key: None)
+        made = Gateway(
+            book,
+            OnePod(),
+            SessionTokens(b"k" * 32),
+            run_of_pod=lambda uid: RUN if uid == "p1" else None,
+            run_by_uid=lambda uid: RUN if uid == "u1" else None,
+            run_by_id=lambda _namespace, _run: RUN,
+        )
+        server = grpc.aio.server(options=limits.SERVER_OPTIONS)
+        attach(made, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        return server, made, port
+
+    server, made, port = loop.do(start())
+    yield f"127.0.0.1:{port}", made
+    loop.do(server.stop(0))
+
+
+def register(channel: grpc.Channel) -> pb.RegisterWorkerReply:
+    request = pb.RegisterWorkerRequest(run_id=RUN.run_id, attempt=1)
+    bearer = (("authorization", "Bearer good"),)
+    return rpc.SessionServiceStub(channel).RegisterWorker(request, metadata=bearer, timeout=20)
+
+
+def raw(channel: grpc.Channel, method: str, messages: list[bytes], metadata: Any) -> grpc.StatusCode:
+    """Call with bytes as they are: how it ended."""
+    path = f"/{pb.DESCRIPTOR.services_by_name['SessionService'].full_name}/{method}"
+    if method == "RegisterWorker":
+        call = channel.unary_unary(path).future(b"".join(messages), metadata=metadata, timeout=20)
+        call.exception()
+    else:
+        call = channel.stream_stream(path)(iter(messages), metadata=metadata, timeout=20)
+        with contextlib.suppress(grpc.RpcError):
+            for _ in call:
+                pass
+    code: grpc.StatusCode = call.code()
+    return code
+
+
+PIECES = st.lists(
+    st.binary(max_size=80)
+    | st.builds(
+        lambda number, after, name, text: pb.Up(
+            event=pb.Event(number=number, after=after, name=name, lifecycle=pb.Lifecycle(payload_json=text))
+        ).SerializeToString(),
+        st.integers(0, 2**64 - 1) | st.integers(0, 4),
+        st.integers(0, 2**64 - 1) | st.integers(0, 4),
+        st.sampled_from(["note", "run_started", "checkpoint_saved"]),
+        st.sampled_from(["{}", "[" * 90_000, '{"a":1}', ""]),
+    ),
+    max_size=6,
+)
+ASCII = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60)
+
+
+@budget(40)
+@given(messages=PIECES, method=st.sampled_from(["Attend", "RegisterWorker"]), token=st.none() | ASCII)
+def test_any_bytes_on_a_stream_end_it_with_a_known_code(
+    gateway: tuple[str, Gateway],
+    loop: Loop,
+    caplog: pytest.LogCaptureFixture,
+    messages: list[bytes],
+    method: str,
+    token: str | None,
+) -> None:
+    target, served = gateway
+    caplog.clear()
+    with grpc.insecure_channel(target) as channel:
+        session = register(channel).session_token if token is None else token
+        bearer = ("authorization", f"Bearer {'good' if token is None else token}")
+        code = raw(channel, method, messages, ((limits.SESSION_METADATA_KEY, session), bearer))
+        assert code in EXPECTED, "an error that nobody thought of"
+        assert register(channel).session_token, "the next worker is served"
+    assert loop.uncaught == []
+    assert served.streams >= 0
+    assert [line for line in caplog.records if line.exc_info] == [], "strangers write tracebacks into the log"
+
+
+def test_a_flood_of_refusals_is_turned_away_before_it_costs_a_review(gateway: tuple[str, Gateway]) -> None:
+    target, served = gateway
+    codes = set()
+    with grpc.insecure_channel(target) as channel:
+        stub = rpc.SessionServiceStub(channel)
+        for _ in range(150):
+            with pytest.raises(grpc.RpcError) as refusal:
+                stub.RegisterWorker(pb.RegisterWorkerRequest(), metadata=(("authorization", "Bearer bad"),), timeout=20)
+            codes.add(refusal.value.code())
+    assert codes == {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    served._refused._buckets.clear()
+
+
+@pytest.fixture(scope="module")
+def operators_port(loop: Loop) -> Iterator[int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = HealthServer(port, lambda: "", lambda: "", lambda: b"metrics 1\n")
+    loop.do(server.start())
+    yield port
+    loop.do(server.stop())
+
+
+@pytest.fixture(scope="module")
+def workers_port() -> Iterator[int]:
+    exporter = Exporter("hostile", "127.0.0.1", 0, RunState)
+    exporter.start()
+    yield exporter.port
+    exporter.close()
+
+
+REQUESTS = st.one_of(
+    st.binary(max_size=200),
+    st.builds(
+        lambda method, path, name, value, body: (
+            f"{method} {path} HTTP/1.1\r\nHost: x\r\n{name}: {value}\r\n\r\n".encode(errors="replace") + body
+        ),
+        st.sampled_from(["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "G\x00T", ""]),
+        HOSTILE_TEXT
+        | st.sampled_from(
+            ["/metrics", "/../../etc/passwd", "//etc/passwd", "/%2e%2e/etc/passwd", "/frame.png?" + "a" * 9000]
+        ),
+        st.sampled_from(["Content-Length", "Transfer-Encoding", "Authorization", "Accept", "Range", "X"]),
+        HOSTILE_TEXT | st.sampled_from(["-1", "99999999999999999999", "chunked", "Bearer \x00", "bytes=0-99999999"]),
+        st.binary(max_size=50),
+    ),
+)
+
+
+@budget(60)
+@given(request=REQUESTS, whose=st.sampled_from(["operator", "worker"]))
+def test_any_request_is_answered_or_hung_up_on(
+    operators_port: int, workers_port: int, loop: Loop, request: bytes, whose: str
+) -> None:
+    port = operators_port if whose == "operator" else workers_port
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as caller:
+        answer = b""
+        try:
+            caller.sendall(request)
+            caller.shutdown(socket.SHUT_WR)
+            while data := caller.recv(65536):
+                answer += data
+        except OSError:
+            pass  # it hung up on us
+    assert b"root:" not in answer
+    assert b"Traceback" not in answer
+    assert b" 500 " not in answer.split(b"\r\n")[0]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert loop.uncaught == []
