@@ -1,6 +1,7 @@
 """What runs beside the worker and outlives it: TensorBoard, and whoever finishes the analytics of a worker that was killed.
 
     python -m cleanrl_worker.sidecar --run-dir RUN --runs-dir RUNS --index-dir INDEX -- --logdir LOGS --port 6006
+    python -m cleanrl_worker.sidecar --run-dir RUN --runs-dir RUNS --index-dir INDEX --without-tensorboard
     python -m cleanrl_worker.sidecar --all-runs RUNS -- --port 6006
 
 What follows `--` is TensorBoard's. A container's first process gets no default signal handling, and TensorBoard installs its
@@ -35,13 +36,19 @@ log = logging.getLogger(__name__)
 
 FIRST_LOOK, NEXT_LOOKS = 60.0, 600.0
 """Seconds after which the index is written: the worker has its manifest by then; and then from time to time."""
+FIRST_RESTART, LAST_RESTART = 5.0, 300.0
+"""Seconds before a TensorBoard that ended by itself is started again, at first and at most."""
 LINK_SECONDS = 30.0
 """How often the names of all runs are looked at."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_.=-]+")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until told to stop. TensorBoard's own end is this program's end, with the same exit code."""
+    """Serve until told to stop.
+
+    TensorBoard's own end is this program's end, with the same exit code; with a run to finish it is started again instead,
+    because a sidecar that waits to be restarted when the worker is killed would leave that run without its end.
+    """
     stopped = threading.Event()
     child: subprocess.Popen[bytes] | None = None
 
@@ -53,15 +60,25 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     args, tensorboard = parse(sys.argv[1:] if arguments is None else arguments)
+    code, wait = 0, FIRST_RESTART
     with contextlib.ExitStack() as stack:
         if args.all_runs is not None:
             tensorboard += ["--logdir", str(stack.enter_context(readable_names(args.all_runs, stopped)))]
         if args.index_dir is not None:
             threading.Thread(target=keep_index, args=(args.runs_dir, args.index_dir, stopped), daemon=True).start()
-        child = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *tensorboard])
-        if stopped.is_set():  # the signal came between the handler and the start
-            child.kill()
-        code = child.wait()
+        if args.without_tensorboard:
+            stopped.wait()
+        while not stopped.is_set():
+            child = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *tensorboard])
+            if stopped.is_set():  # the signal came between the handler and the start
+                child.kill()
+            code = child.wait()
+            if args.run_dir is None:  # there is nothing else to do here: the kubelet sees the end, and starts it again
+                break
+            if not stopped.is_set():
+                log.error("TensorBoard ended with exit code %d; it is started again in %.0f s", code, wait)
+                stopped.wait(wait)
+                wait = min(wait * 2, LAST_RESTART)
     told = stopped.is_set()
     stopped.set()
     if told:
@@ -76,8 +93,11 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--runs-dir", type=Path, help="the folder with all runs of the claim")
     parser.add_argument("--index-dir", type=Path, help="where their index.json goes; needs --runs-dir")
     parser.add_argument("--message-path", type=Path, help="where the digest of a finished manifest is left")
+    parser.add_argument("--without-tensorboard", action="store_true", help="only wait, and finish the run's manifest")
     parser.add_argument("--all-runs", type=Path, help="show all runs in this folder, instead of TensorBoard's --logdir")
     args, rest = parser.parse_known_args(arguments)
+    if args.without_tensorboard and (rest or args.all_runs is not None):
+        parser.error("--without-tensorboard shows nothing: leave --all-runs and TensorBoard's own arguments out")
     if (args.index_dir is None) != (args.runs_dir is None):
         parser.error("--index-dir and --runs-dir go together")
     return args, [argument for argument in rest if argument != "--"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from cleanrl_operator.desired import sidecar
 from cleanrl_operator.desired.requirements import REQUIREMENTS
 from cleanrl_operator.desired.tensorboard import TENSORBOARD
 from cleanrl_operator.facts import EndReason, PodFacts, PodSituation, WorkerEnd
@@ -147,7 +148,9 @@ def from_record(record: TerminationRecord) -> dict[str, Any]:
 
 def finished_manifest(pod: Mapping[str, Any]) -> str | None:
     """The digest of the manifest that the sidecar has finished for a worker that could not; None when it had not to."""
-    end = (_init_container(pod.get("status") or {}, TENSORBOARD).get("state") or {}).get("terminated") or {}
+    status = pod.get("status") or {}
+    found = next(filter(None, (_init_container(status, name) for name in sidecar.NAMES)), {})
+    end = (found.get("state") or {}).get("terminated") or {}
     try:
         digest = json.loads(str(end.get("message") or "{}")).get("manifestSha256")
     except (ValueError, AttributeError, RecursionError):

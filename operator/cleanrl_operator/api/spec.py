@@ -316,6 +316,12 @@ class WandB(Model):
     tags: list[Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^,]+$")]] | None = Field(
         default=None, max_length=20, description="Tags to find it by."
     )
+    base_url: str | None = Field(
+        default=None,
+        max_length=2048,
+        pattern=r"^https?://[^@\s/?#]+(/[^@\s?#]*)?$",
+        description="Address of a W&B server of your own, without user or query; W&B's own service when unset.",
+    )
     api_key_secret_ref: SecretKeyReference | None = Field(default=None, description="Where the API key is.")
     proxy: Proxy | None = Field(default=None, description="Proxies for W&B only.")
 

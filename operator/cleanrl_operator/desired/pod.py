@@ -1,6 +1,6 @@
-"""The pod of one attempt: worker, TensorBoard sidecar, claim, config, token. Restricted in every respect.
+"""The pod of one attempt: worker, sidecar, claim, config, token. Restricted in every respect.
 
-A dry run's pod has scratch space in the place of the claim, and no TensorBoard: it leaves nothing behind but its record.
+A dry run's pod has scratch space in the place of the claim, and no sidecar: it leaves nothing behind but its record.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cleanrl_operator.api.spec import Mode
-from cleanrl_operator.desired import confined, requirements, tensorboard, workerconfig
+from cleanrl_operator.desired import confined, requirements, sidecar, tensorboard, workerconfig
 from cleanrl_operator.policies.gpu import gpus_held
 from cleanrl_operator.run import ATTEMPT_LABEL, CONFIG_ANNOTATION, Run
 from cleanrl_operator.settings import Settings
@@ -50,8 +50,8 @@ def build(run: Run, settings: Settings, source: Run | None = None) -> dict[str, 
         "volumes": _volumes(run, settings, source),
     }
     first = [requirements.container(run, settings, image, installed)] if installed else []
-    if run.spec.artifacts.tensorboard.enabled and not run.spec.dry_run:
-        first.append(tensorboard.sidecar(run, settings, image))
+    if not run.spec.dry_run:
+        first.append(sidecar.build(run, settings, image))
     if first:
         spec["initContainers"] = first
     if installed:
@@ -102,6 +102,8 @@ def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Run 
         "WANDB_RESUME": "allow",
         "HOME": "/tmp",  # noqa: S108 - an emptyDir of the pod's own
     }
+    if run.spec.artifacts.wandb.base_url is not None:
+        environment["WANDB_BASE_URL"] = run.spec.artifacts.wandb.base_url.rstrip("/")
     env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in environment.items()]
     secret = run.spec.artifacts.wandb.api_key_secret_ref
     if secret is not None:

@@ -1,4 +1,4 @@
-"""TensorBoard: the sidecar beside the worker and, for `serve: always`, Service, Deployment and route.
+"""TensorBoard: its container and, for `serve: always`, Service, Deployment and route.
 
 The Service finds both, the worker's pod while there is one and the Deployment's afterwards, by one label, so that its address
 stays the same. The Deployment's pods do not carry the label by which the operator finds a run's pods: they are none of them.
@@ -19,7 +19,6 @@ TENSORBOARD = "tensorboard"
 """Name of the container."""
 SERVED_LABEL = f"{GROUP}/tensorboard-of"
 INGRESS, HTTP_ROUTE = "Ingress", "HTTPRoute"
-FINISHED_FOLDER, RUNS_FOLDER, INDEX_FOLDER = "/analytics/run", "/analytics/runs", "/analytics/index"
 
 
 def wants_service(run: Run) -> bool:
@@ -78,25 +77,6 @@ def container(run: Run, settings: Settings, image: str) -> dict[str, Any]:
             "periodSeconds": 3,
             "timeoutSeconds": 3,
         }
-    return built
-
-
-def sidecar(run: Run, settings: Settings, image: str) -> dict[str, Any]:
-    """A native sidecar: it starts before the worker and outlives it.
-
-    What TensorBoard reads it only reads. Beside that the sidecar may write into the run's own folder, to finish the manifest
-    of a worker that was killed, and into the claim's index, which it makes out of all runs' manifests.
-    """
-    built = container(run, settings, image) | {"restartPolicy": "Always", "terminationMessagePolicy": "File"}
-    program, rest = built["command"][:3], built["command"][3:]
-    ours = ["--run-dir", FINISHED_FOLDER, "--runs-dir", RUNS_FOLDER, "--index-dir", INDEX_FOLDER]
-    built["command"] = [*program, *ours, "--message-path", "/dev/termination-log", "--", *rest]
-    built["volumeMounts"] = [
-        *built["volumeMounts"],
-        {"name": "run-data", "mountPath": FINISHED_FOLDER, "subPath": run.folder},
-        {"name": "run-data", "mountPath": RUNS_FOLDER, "subPath": "runs", "readOnly": True},
-        {"name": "run-data", "mountPath": INDEX_FOLDER, "subPath": "index"},
-    ]
     return built
 
 

@@ -81,13 +81,25 @@ def test_a_run_is_watched_and_its_end_is_told_by_its_sidecar(runs: Any) -> None:
         forward.terminate()
         forward.wait(30)
 
-    os.kill(supervisor(status["runId"]), signal.SIGKILL)
-    ended = runs.reach("seen", lambda status: status.get("outcome") == "failed")
-    told = runs.reach("seen", lambda status: (status.get("analytics") or {}).get("manifestDigest"))
+    killed_and_told(runs, "seen", status["runId"])
+
+
+def test_without_tensorboard_a_killed_workers_end_is_told_as_well(runs: Any) -> None:
+    runs.apply("unseen", retry={"limit": 0}, artifacts={"tensorboard": {"enabled": False}})
+    status = runs.reach("unseen", lambda status: status.get("fsmState") == "EXEC")
+    killed_and_told(runs, "unseen", status["runId"])
+
+
+def killed_and_told(runs: Any, name: str, run_id: str) -> None:
+    """Kill the run's worker as the kernel would: claim, index and status say how it ended, and agree."""
+    os.kill(supervisor(run_id), signal.SIGKILL)
+    ended = runs.reach(name, lambda status: status.get("outcome") == "failed")
+    told = runs.reach(name, lambda status: (status.get("analytics") or {}).get("manifestDigest"))
     assert ended["fsmState"] == "TERM"
     volume = {"name": "claim", "persistentVolumeClaim": {"claimName": told["analytics"]["claimName"]}}
     mount = {"name": "claim", "mountPath": "/folder", "readOnly": True}
-    left = json.loads(runs.python(READ % status["runId"], mount, volume))
+    left = json.loads(runs.python(READ % run_id, mount, volume))
     assert left["digest"] == told["analytics"]["manifestDigest"]
+    assert "reason" not in told["analytics"]
     assert (left["manifest"]["outcome"], left["manifest"]["reason"]) == ("failed", "WorkerLost")
-    assert [(each["path"], each["outcome"]) for each in left["index"]] == [(status["runId"], "failed")]
+    assert [(each["path"], each["outcome"]) for each in left["index"]] == [(run_id, "failed")]

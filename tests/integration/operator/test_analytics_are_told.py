@@ -25,14 +25,14 @@ def analytics(lab: Any, name: str) -> dict[str, Any]:
     return dict(lab.status(name).get("analytics") or {})
 
 
-def end_sidecar(lab: Any, name: str, message: str) -> None:
+def end_sidecar(lab: Any, name: str, message: str, container: str = "tensorboard") -> None:
     done = {
         "exitCode": 0,
         "finishedAt": "2026-01-01T00:00:00Z",
         "startedAt": "2026-01-01T00:00:00Z",
         "message": message,
     }
-    described = {"name": "tensorboard", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    described = {"name": container, "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     lab.set_pod(name, initContainerStatuses=[{**described, "state": {"terminated": done}}])
 
 
@@ -49,6 +49,17 @@ def test_a_manifest_that_the_sidecar_finished_is_vouched_for_even_after_the_end(
     wait_for(lambda: analytics(lab, "killed").get("manifestDigest") == DIGEST, lambda: lab.status("killed"))
     assert "reason" not in analytics(lab, "killed")
     assert lab.status("killed")["outcome"] == "failed"
+
+
+def test_it_is_vouched_for_without_tensorboard_as_well(lab: Any) -> None:
+    lab.create("bare", retry={"limit": 0}, artifacts={"tensorboard": {"enabled": False}})
+    lab.execute("bare")
+    lab.end_pod("bare", exit_code=137)
+    lab.until("bare", fsmState="TERM", outcome="failed")
+    assert analytics(lab, "bare")["tensorboard"]["reason"] == "Disabled"
+    end_sidecar(lab, "bare", json.dumps({"manifestSha256": DIGEST}), "finisher")
+    wait_for(lambda: analytics(lab, "bare").get("manifestDigest") == DIGEST, lambda: lab.status("bare"))
+    assert "reason" not in analytics(lab, "bare")
 
 
 def test_the_address_of_a_tracked_run_is_in_the_status_and_its_key_nowhere(lab: Any, operator: Any) -> None:

@@ -25,6 +25,12 @@ def wait_for(condition: Callable[[], object], complaint: str) -> None:
         time.sleep(0.05)
 
 
+def takes_signals(process: subprocess.Popen[bytes] | None) -> bool:
+    assert process is not None
+    caught = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "SigCgt" in line)
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 class Pod:
     """A worker and its sidecar over one claim, as the kubelet would run them."""
 
@@ -53,14 +59,29 @@ class Pod:
     def until_it_trains(self) -> None:
         wait_for(lambda: "training_started" in self.manifest().get("times", {}), "the worker never trained")
 
-    def stop_sidecar(self) -> None:
-        """Start it late, to spare the machine, and stop it the way the kubelet does."""
+    def start_sidecar(self, *shown: str) -> subprocess.Popen[bytes]:
+        """Start it late, to spare the machine."""
         command = [sys.executable, "-m", "cleanrl_worker.sidecar", "--run-dir", str(self.run)]
         command += ["--runs-dir", str(self.run.parent), "--index-dir", str(self.index)]
-        command += ["--message-path", str(self.message), "--", "--logdir", str(self.run), "--port", "0"]
+        command += ["--message-path", str(self.message), *shown]
         self.sidecar = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        children = Path(f"/proc/{self.sidecar.pid}/task/{self.sidecar.pid}/children")
-        wait_for(lambda: children.read_text().strip(), "TensorBoard was not started")
+        return self.sidecar
+
+    def children(self) -> str:
+        assert self.sidecar is not None
+        return Path(f"/proc/{self.sidecar.pid}/task/{self.sidecar.pid}/children").read_text().strip()
+
+    def stop_sidecar(self, tensorboard: bool = True) -> None:
+        """Start it, if that was not done, and stop it the way the kubelet does."""
+        if self.sidecar is None:
+            shown = ("--", "--logdir", str(self.run), "--port", "0") if tensorboard else ("--without-tensorboard",)
+            self.start_sidecar(*shown)
+        assert self.sidecar is not None
+        if tensorboard:
+            wait_for(self.children, "TensorBoard was not started")
+        else:
+            wait_for(lambda: takes_signals(self.sidecar), "the sidecar never came so far as to take signals")
+            assert not self.children()
         self.sidecar.send_signal(signal.SIGTERM)
         _, complaints = self.sidecar.communicate(timeout=SECONDS)
         assert self.sidecar.returncode == 0, complaints
@@ -79,12 +100,15 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
     made.end()
 
 
-def test_a_worker_that_was_killed_has_its_manifest_finished_and_the_run_can_go_on(pod: Pod, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tensorboard", [True, False])
+def test_a_worker_that_was_killed_has_its_manifest_finished_and_the_run_can_go_on(
+    pod: Pod, tmp_path: Path, tensorboard: bool
+) -> None:
     pod.until_it_trains()
     assert pod.manifest()["outcome"] is None
     os.killpg(pod.worker.pid, signal.SIGKILL)
     pod.worker.wait()
-    pod.stop_sidecar()
+    pod.stop_sidecar(tensorboard)
     manifest = pod.manifest()
     assert (manifest["outcome"], manifest["reason"]) == ("failed", "WorkerLost")
     assert manifest["times"]["finished"] >= manifest["times"]["started"]
@@ -115,3 +139,15 @@ def test_a_worker_that_ended_in_order_is_left_its_last_word(pod: Pod) -> None:
     assert (pod.run / "analytics.json").read_bytes() == before
     assert not pod.message.exists()
     assert json.loads((pod.index / "index.json").read_text())["runs"][0]["outcome"] == "canceled"
+
+
+def test_a_tensorboard_that_breaks_costs_no_run_its_end(pod: Pod) -> None:
+    pod.until_it_trains()
+    sidecar = pod.start_sidecar("--", "--no-such-flag")
+    assert sidecar.stderr is not None
+    wait_for(lambda: b"is started again in" in sidecar.stderr.readline(), "TensorBoard did not break")
+    os.killpg(pod.worker.pid, signal.SIGKILL)
+    pod.worker.wait()
+    sidecar.send_signal(signal.SIGTERM)
+    assert sidecar.wait(SECONDS) == 0
+    assert (pod.manifest()["outcome"], pod.manifest()["reason"]) == ("failed", "WorkerLost")

@@ -249,6 +249,19 @@ def test_sidecar_and_deployment_are_the_same_tensorboard(make_run: MakeRun) -> N
     assert made["metadata"]["ownerReferences"][0]["uid"] == run.uid
 
 
+def test_without_tensorboard_a_small_sidecar_still_finishes_what_a_killed_worker_could_not(make_run: MakeRun) -> None:
+    run = make_run(artifacts={"tensorboard": {"enabled": False}})
+    (with_board,) = pod.build(make_run(), Settings())["spec"]["initContainers"]
+    (without,) = pod.build(run, Settings())["spec"]["initContainers"]
+    ours = with_board["command"][: with_board["command"].index("--")]
+    assert without["command"] == [*ours, "--without-tensorboard"]
+    assert (without["restartPolicy"], without["terminationMessagePolicy"]) == ("Always", "File")
+    assert without["resources"]["requests"] == {"cpu": "5m", "memory": "32Mi"}
+    written = {each["mountPath"] for each in without["volumeMounts"] if not each.get("readOnly")}
+    assert written == {"/tmp", "/analytics/run", "/analytics/index"}
+    assert without["securityContext"]["readOnlyRootFilesystem"] is True
+
+
 @pytest.mark.parametrize("name", ["a.b.c", "9lives", "x" * 63, "a" * 39 + ".b"])
 def test_names_of_services_are_dns_labels(make_run: MakeRun, name: str) -> None:
     import re
