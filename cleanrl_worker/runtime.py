@@ -222,6 +222,10 @@ class CleanRLWorkerRuntime:
             {**config.extras, **config.secrets}, base, folder.path, config.run_id, enabled=config.wandb
         )
         wandb = wandb_mode.unless_unreachable(wandb, config.extras, base)
+        if wandb.mode == "online":
+            from cleanrl_worker import wandb_sync
+
+            wandb = wandb_sync.catch_up(wandb, folder.path, base, config.extras)
         child_env = environment.build(
             config, planned.algorithm, folder, base=self._env, wandb=wandb.environment, go_on=go_on
         )

@@ -125,7 +125,12 @@ def unless_unreachable(plan: Plan, extras: Mapping[str, Any], environ: Mapping[s
     reached, sentence = probe({**environ, **plan.environment}, extras)
     if reached:
         return plan
-    note = f"W&B is kept offline, and uploaded at the end of the run if that is possible then: {sentence}"
+    return offline_for_now(plan, sentence)
+
+
+def offline_for_now(plan: Plan, why: str) -> Plan:
+    """The same plan, offline, to be uploaded at the end."""
+    note = f"W&B is kept offline, and uploaded at the end of the run if that is possible then: {why}"
     environment = {**plan.environment, "WANDB_MODE": "offline"}
     return replace(plan, mode="offline", environment=environment, notes=(*plan.notes, note), cut_off=True)
 
@@ -183,7 +188,7 @@ def discovered(
             continue
         listed.append({"path": path, "run_id": match[2], "offline": match[1] is not None})
         newest = match[2]
-        if match[1] is not None:
+        if match[1] is not None and not any((run_dir / path).glob("*.wandb.synced")):
             offline.append(path)
     run_path = _text(extras.get("wandb_run_path")) or None
     url = plan.get("url") or (logged_url(run_dir, newest) if newest else None)
@@ -199,7 +204,7 @@ def discovered(
         "entity": entity or None,
         "project": project or None,
         "runs": listed,
-        "sync_command": f"wandb sync {' '.join(offline)}" if offline else None,
+        "sync_command": " && ".join(f"wandb sync {path}" for path in offline) or None,  # one torn part stops a list
     }
 
 

@@ -68,6 +68,7 @@ def test_the_address_of_a_tracked_run_is_in_the_status_and_its_key_nowhere(lab: 
         "POST", f"/api/v1/namespaces/{lab.namespace}/secrets", {"apiVersion": "v1", "kind": "Secret", **secret}
     )
     tracking = {"enabled": True, "group": "g", "tags": ["a", "b"], "apiKeySecretRef": {"name": "wandb"}}
+    tracking["baseUrl"] = "https://wandb.example.org/"
     lab.create("tracked", artifacts={"wandb": tracking})
     worker = lab.execute("tracked")
     worker.emit("wandb_linked", url=f"http://user:{KEY}@host/x")
@@ -86,6 +87,7 @@ def test_the_address_of_a_tracked_run_is_in_the_status_and_its_key_nowhere(lab: 
         "name": "WANDB_API_KEY",
         "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "api-key"}},
     }
+    assert named["WANDB_BASE_URL"]["value"] == "https://wandb.example.org"
     everything = [lab.run("tracked"), pods, lab.api.get(f"{listed}/events?limit=500"), operator.get("/metrics")[1]]
     for each in (*map(json.dumps, everything), operator.log.read_text()):
         assert KEY not in each

@@ -90,6 +90,7 @@ BOUNDS = {
     "spec.requirements[0]": changed(requirements=["gpu-drivers"]),
     "spec.resources.memory": changed(resources={"memory": "lots"}),
     "spec.checkpoint.everySeconds": changed(checkpoint={"everySeconds": 1}),
+    "spec.artifacts.wandb.baseUrl": changed(artifacts={"wandb": {"enabled": True, "baseUrl": "https://user:pw@wandb"}}),
     "spec.artifacts.wandb.proxy.http": changed(artifacts={"wandb": {"proxy": {"http": "http://user:pw@proxy"}}}),
 }
 

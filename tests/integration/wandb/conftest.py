@@ -25,16 +25,35 @@ class StandIn(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.runs: dict[str, dict[str, Any]] = {}
-        self.history: list[dict[str, Any]] = []
+        self.lines: dict[str, list[dict[str, Any]]] = {}
+        """History by run. A line lands where its sender says that it belongs, over what was there."""
         self.files: dict[str, bytes] = {}
         self.requests: list[str] = []
         self.authorized = 0
         self.bodies: list[bytes] = []
 
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        return [line for lines in self.lines.values() for line in lines]
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """W&B hangs up on idle connections."""
 
     def ask(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+        if "RunResumeStatus" in query:
+            name = variables["name"]
+            if name not in self.runs:
+                return {"model": None}
+            counts = {"historyLineCount": len(self.lines.get(name, [])), "eventsLineCount": 0, "logLineCount": 0}
+            tails = {
+                "historyTail": "[]",
+                "eventsTail": "[]",
+                "summaryMetrics": "{}",
+                "config": "{}",
+                "wandbConfig": '{"t": 1}',  # without this, W"wandbConfig": "{}",B takes the run for one that never began
+            }
+            bucket = {"id": "b", "name": name, "displayName": name, "tags": [], "notes": None, **counts, **tails}
+            return {"model": {"id": "p", "name": "p", "entity": {"id": "e", "name": "team"}, "bucket": bucket}}
         if "upsertBucket" in query:
             run = self.runs.setdefault(variables["name"], {})
             run |= {name: value for name, value in variables.items() if value is not None}
@@ -68,8 +87,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             answer = {"data": told.ask(asked["query"], asked.get("variables") or {})}
         elif self.path.endswith("/file_stream"):
             files = json.loads(body).get("files", {})
-            for line in files.get("wandb-history.jsonl", {}).get("content", ()):
-                told.history.append(json.loads(line))
+            sent = files.get("wandb-history.jsonl", {})
+            lines = told.lines.setdefault(self.path.split("/")[-2], [])
+            content, offset = [json.loads(line) for line in sent.get("content", ())], sent.get("offset", 0)
+            lines[offset : offset + len(content)] = content
         elif self.path.startswith("/storage/"):
             told.files[self.path.removeprefix("/storage/")] = body
         data = json.dumps(answer).encode()

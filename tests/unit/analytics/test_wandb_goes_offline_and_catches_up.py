@@ -57,9 +57,11 @@ def test_pending_are_offline_runs_that_were_never_uploaded(tmp_path: Path) -> No
     root = tmp_path / "wandb" / "wandb"
     for name in ("offline-run-20260101_000000-a", "offline-run-20260102_000000-b", "run-20260103_000000-c"):
         (root / name).mkdir(parents=True)
-        (root / name / "run-x.wandb").write_text("")
+        (root / name / "run-x.wandb").write_text("some records")
     (root / "offline-run-20260102_000000-b" / "run-x.wandb.synced").write_text("")
     (root / "offline-run-20260104_000000-d").mkdir()
+    (root / "offline-run-20260106_000000-f").mkdir()
+    (root / "offline-run-20260106_000000-f" / "run-x.wandb").write_bytes(b":W&B\x00\x00\x00")  # killed at once
     (root / "offline-run-20260105_000000-e").symlink_to(root / "offline-run-20260101_000000-a")
     assert [path.name for path in wandb_sync.pending(tmp_path)] == ["offline-run-20260101_000000-a"]
     assert wandb_sync.sync(tmp_path, {}).message == "W&B keeps the run offline: there is no API key."
