@@ -29,7 +29,7 @@ from cleanrl_worker.telemetry import EventLog
 log = logging.getLogger(__name__)
 
 DEFAULT_HEARTBEAT_SECONDS = 30.0
-DEFAULT_SCALARS_SECONDS = 10.0
+DEFAULT_SCALARS_SECONDS = 5.0
 DEFAULT_STALL_SECONDS = 1800.0
 """Without a step for so long, `/healthz` fails. Generous: some algorithms learn for a long time between two rollouts."""
 _MAX_SCALARS = 64
@@ -310,7 +310,9 @@ class Book:
             self._emit_scalars(now)
 
     def _emit_scalars(self, now: float) -> None:
-        self._scalars_at = now + self.options.scalars_seconds
+        every = self.options.scalars_seconds
+        late = now - self._scalars_at  # a little: the rhythm is kept, because the operator writes in step with it
+        self._scalars_at = now + every - (late if 0 <= late < every else 0.0)
         self._scalars_waiting = False
         figures = self._figures
         self._emit(

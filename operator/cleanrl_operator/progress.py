@@ -8,12 +8,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 Key = tuple[str, str]
-PROGRESS_AGE = timedelta(seconds=15)
+PROGRESS_AGE = timedelta(seconds=10)
 TALK_AGE = timedelta(seconds=1)
 
 
 class FleetBudget:
-    """At most `per_second` progress writes for all runs together, and each run at most every 15 s.
+    """At most `per_second` progress writes for all runs together, and each run at most every 10 s.
 
     What a worker waits to have acknowledged goes sooner: at most once a second for each run.
     """
@@ -27,6 +27,12 @@ class FleetBudget:
     def age(self) -> timedelta:
         """How old a run's progress in its status may become: older the more runs there are."""
         return max(PROGRESS_AGE, timedelta(seconds=self._live() / self._per_second))
+
+    def left(self, key: Key, now: datetime) -> timedelta:
+        """How long until this run's next progress write may go; zero when it may go now."""
+        last, age = self._written.get(key), self.age
+        due = last is None or not timedelta() <= now - last < age
+        return timedelta() if due or last is None else last + age - now
 
     def wait(self, key: Key, now: datetime, *, awaited: bool) -> timedelta:
         """How long this run's write has to wait; zero when it may go now, and then it counts."""

@@ -71,8 +71,15 @@ class Session:
 class SessionBook:
     """All sessions, keyed by the run's UID."""
 
-    def __init__(self, notify: Callable[[tuple[str, str]], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        notify: Callable[[tuple[str, str]], None],
+        clock: Callable[[], float] = time.monotonic,
+        talked: Callable[[tuple[str, str]], None] = lambda _: None,
+    ) -> None:
+        """`notify` hears of what has to be stored, `talked` of new figures."""
         self._notify = notify
+        self._talked = talked
         self._clock = clock
         self._serving_since = clock()
         self._sessions: dict[str, Session] = {}
@@ -148,6 +155,8 @@ class SessionBook:
             if hold:
                 session.held = event.number
                 self._notify(session.key)
+            elif event.is_scalars:
+                self._talked(session.key)
         return arrival
 
     def _learn(self, session: Session, event: Received) -> None:

@@ -30,9 +30,19 @@ def test_who_is_refused_too_often_waits_and_others_do_not() -> None:
 def test_progress_is_sampled_and_what_is_waited_for_goes_sooner() -> None:
     budget = FleetBudget(lambda: 10)
     assert budget.wait(KEY, NOW, awaited=False) == timedelta()
-    assert budget.wait(KEY, NOW + timedelta(seconds=5), awaited=False) == timedelta(seconds=10)
+    assert budget.wait(KEY, NOW + timedelta(seconds=5), awaited=False) == timedelta(seconds=5)
+    assert budget.left(KEY, NOW + timedelta(seconds=5)) == timedelta(seconds=5)
     assert budget.wait(KEY, NOW + timedelta(seconds=5), awaited=True) == timedelta()
     assert budget.wait(KEY, NOW + timedelta(seconds=5.5), awaited=True) == timedelta(seconds=0.5)
+
+
+def test_asking_how_long_is_left_costs_nothing() -> None:
+    budget = FleetBudget(lambda: 300)
+    assert budget.left(KEY, NOW) == timedelta()
+    assert budget.wait(KEY, NOW, awaited=False) == timedelta()
+    assert budget.left(KEY, NOW + timedelta(seconds=14)) == timedelta(seconds=1)
+    assert budget.left(KEY, NOW + timedelta(seconds=15)) == timedelta()
+    assert budget.left(KEY, NOW - timedelta(hours=1)) == timedelta(), "a clock that jumps back silences nobody"
 
 
 def test_a_large_fleet_writes_no_more_than_its_budget() -> None:

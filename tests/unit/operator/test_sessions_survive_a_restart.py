@@ -58,6 +58,19 @@ def test_a_worker_that_was_asked_to_stop_hears_it_from_the_next_gateway_too(book
     assert session.desired == Desired(stop=True, stop_reason="suspend")
 
 
+def test_new_figures_are_heard_of_and_wait_for_nothing() -> None:
+    talked: list[tuple[str, str]] = []
+    book = SessionBook(lambda _key: None, talked=talked.append)
+    session, _ = book.register(run(), "p1", REQUEST)
+    figures = {"step": 5, "total": 10, "sps": 1.0, "episodes": 1, "values": {}}
+    for number in (1, 1, 2):
+        book.take(session, Received(number, number - 1, 1.0, "scalars", figures))
+    assert talked == [("ns", "run")] * 2, "what came twice is no news"
+    book.take(session, event(3, "heartbeat"))
+    assert len(talked) == 2
+    assert not book.awaits(run())
+
+
 def test_what_must_be_stored_is_acknowledged_only_then(book: SessionBook) -> None:
     current = run()
     session, _ = book.register(current, "p1", REQUEST)
