@@ -69,23 +69,35 @@ def free_port() -> int:
 
 
 class Prometheus:
-    """A Prometheus with its data in a folder of its own. `targets` maps a scrape job's name to (address, labels)."""
+    """A Prometheus with its data in a folder of its own. `targets` maps a scrape job's name to (address, labels).
 
-    def __init__(self, folder: Path, targets: Mapping[str, tuple[str, Mapping[str, str]]]) -> None:
+    `ways` has what else a job's scrape configuration says: scheme, authority, token.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        targets: Mapping[str, tuple[str, Mapping[str, str]]],
+        ways: Mapping[str, Mapping[str, Any]] | None = None,
+        interval: str = "1s",
+    ) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
         self._folder = folder
         self._targets = targets
+        self._ways = ways or {}
+        self._interval = interval
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Prometheus:
         config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "global": {"scrape_interval": self._interval, "evaluation_interval": "1s"},
             "rule_files": [str(RULES)],
             "scrape_configs": [
                 {
                     "job_name": job,
                     "honor_labels": True,
                     "static_configs": [{"targets": [address], "labels": dict(labels)}],
+                    **self._ways.get(job, {}),
                 }
                 for job, (address, labels) in self._targets.items()
             ],

@@ -1,4 +1,4 @@
-"""The operator's own HTTP endpoint: /healthz, /readyz and /metrics.
+"""The operator's own HTTP endpoint: /healthz, /readyz and, unless it asks for tokens, /metrics (else see `secure`).
 
 It answers on the operator's event loop on purpose: a loop that is stuck does not answer, and that is what a probe looks for.
 """
@@ -47,13 +47,14 @@ class HealthServer:
     """Serves from `start` to `stop`, whether this process leads or waits."""
 
     def __init__(
-        self, port: int, healthy: Check, ready: Check, page: Callable[[], bytes], guard: Guard | None = None
+        self, port: int, healthy: Check, ready: Check, page: Callable[[], bytes] | None, elsewhere: str = ""
     ) -> None:
+        """`page` is None where the metrics are served elsewhere; then `elsewhere` says where."""
         self.port = port
         self._healthy = healthy
         self._ready = ready
         self._page = page
-        self._guard = guard
+        self._elsewhere = elsewhere
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -61,7 +62,7 @@ class HealthServer:
         app = web.Application()
         app.router.add_get("/healthz", self._answer(self._healthy))
         app.router.add_get("/readyz", self._answer(self._ready))
-        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/metrics", metrics_handler(self._page) if self._page is not None else self._not_here)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, None, self.port)
@@ -81,9 +82,20 @@ class HealthServer:
 
         return handle
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        if self._guard is not None:
-            refusal = await self._guard(request.headers.get("Authorization", ""))
+    async def _not_here(self, _request: web.Request) -> web.Response:
+        return web.Response(status=404, text=self._elsewhere)
+
+
+def metrics_handler(
+    page: Callable[[], bytes], guard: Guard | None = None
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Answers with the page whoever the guard lets through."""
+
+    async def handle(request: web.Request) -> web.Response:
+        if guard is not None:
+            refusal = await guard(request.headers.get("Authorization", ""))
             if refusal is not None:
                 return web.Response(status=refusal.status, text=refusal.message, headers=refusal.headers)
-        return web.Response(body=self._page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return handle

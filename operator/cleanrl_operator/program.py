@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cleanrl_operator.announce import Announcer
@@ -37,12 +37,15 @@ from cleanrl_operator.queue import WorkQueue
 from cleanrl_operator.readers import MetricsReaders
 from cleanrl_operator.reconcile import Reconciler
 from cleanrl_operator.run import RUN_UID_LABEL
+from cleanrl_operator.secure import SecureMetrics
 from cleanrl_operator.settings import Settings
 from cleanrl_operator.watchdog import Watchdog, pods_of, runs_of
 
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 60.0
 """How often every run that is not over and has no session is looked at, whatever the watches and the timers say."""
+SOON = timedelta(seconds=1)
+"""A progress write that is due this soon waits for it; a later one for the worker's next figures."""
 LEADER_LABEL = f"{GROUP}/gateway"
 LEADER_VALUE = "leader"
 
@@ -58,7 +61,7 @@ class Operator:
         self.settings = settings
         self.cache = Cache()
         self.queue = WorkQueue(self._reconcile)
-        self.book = SessionBook(self.queue.put)
+        self.book = SessionBook(self.queue.put, talked=self._talked)
         self.budget = FleetBudget(lambda: len(self.book))
         self.watching = asyncio.Event()
         self.stopping = asyncio.Event()
@@ -70,6 +73,7 @@ class Operator:
         self._election: Election
         self._watchdog: Watchdog | None = None
         self._gateway: GatewayService | None = None
+        self._secure: SecureMetrics | None = None
         self._headlines = Headlines()
         self._tally = Tally()
         self._lag = LoopLag()
@@ -115,8 +119,12 @@ class Operator:
         self._take_signals()
         page = OperatorPage(self._source())
         self.kube = await Kube.connect()
-        readers = MetricsReaders(self.kube) if self.settings.metrics_auth else None
-        health = HealthServer(self.settings.health_port, self._unhealthy, self._unready, page, readers)
+        if self.settings.metrics_auth:
+            readers = MetricsReaders(self.kube)
+            self._secure = SecureMetrics(self.kube, self.settings, page, readers, lambda: datetime.now(UTC))
+        elsewhere = f"metrics are served over TLS, on port {self.settings.secure_metrics_port}"
+        plain = None if self._secure is not None else page
+        health = HealthServer(self.settings.health_port, self._unhealthy, self._unready, plain, elsewhere)
         await health.start()
         log.info("health and metrics on port %d", health.port)
         self._spawn("loop lag", self._lag.run())
@@ -133,6 +141,8 @@ class Operator:
             return 1
         finally:
             await self._shut_down()
+            if self._secure is not None:
+                await self._secure.stop()
             await health.stop()
             await self.kube.close()
         return 0
@@ -146,6 +156,9 @@ class Operator:
         )
         await self._until_answered(self._label, None)  # a label from before a crash would draw workers here
         await self._until_answered(self._check_cluster)
+        if self._secure is not None:
+            await self._until_answered(self._secure.start)
+            self._spawn("metrics' certificate", self._secure.keep_fresh())
         self._connected = True
         await self._election.acquire()
 
@@ -234,20 +247,26 @@ class Operator:
     async def _reconcile(self, key: Key) -> None:
         await self._reconciler(key)
 
+    def _talked(self, key: Key) -> None:
+        """A worker has sent new figures: they are written at once if it is the run's turn, while they are new."""
+        left = self.budget.left(key, datetime.now(UTC))
+        if left <= SOON:
+            self.queue.put_later(key, left.total_seconds())
+
     async def _sweep(self) -> None:
         """Look at runs to which nothing happens; spread over the interval, so that nothing comes in waves.
 
-        Silence makes no event, and progress comes to the status this way: a run with a session is looked at as often as the
-        fleet's budget lets its progress be written.
+        Silence makes no event: a run whose worker has not been heard is looked at as often as its progress would be.
         """
-        talked = swept = time.monotonic()
+        looked = swept = time.monotonic()
         while True:
             await asyncio.sleep(SWEEP_SECONDS / 4)
             now, age = time.monotonic(), self.budget.age.total_seconds()
-            if now - talked >= age:
-                talked = now
+            if now - looked >= age:
+                looked = now
                 for session in self.book.sessions():
-                    self.queue.put_later(session.key, random.uniform(0, age))  # noqa: S311 - no secret
+                    if now - session.heard > age:
+                        self.queue.put_later(session.key, random.uniform(0, age))  # noqa: S311 - no secret
             if now - swept >= SWEEP_SECONDS:
                 swept = now
                 for key, body in self.cache.runs():

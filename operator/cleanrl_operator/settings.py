@@ -64,7 +64,11 @@ class Settings:
     tensorboard_gateway: str = ""
     """The Gateway of an HTTPRoute, as `namespace/name`."""
     metrics_auth: bool = False
-    """Whether /metrics asks for a token whose owner may `get` the path /metrics."""
+    """Whether /metrics asks for a token whose owner may `get` the path /metrics. It is served over TLS then."""
+    secure_metrics_port: int = 8443
+    """Where it is served then, instead of on the health port."""
+    metrics_host: str = "localhost"
+    """The name for which its certificate is made: that of the metrics' Service."""
     shared_memory: str = "1Gi"
     service_account: str = "default"
 

@@ -29,6 +29,10 @@
   "TENSORBOARD_BASE_PATH" .Values.tensorboard.basePath
   "METRICS_AUTH" .Values.metrics.authorize
 }}
+{{- if .Values.metrics.authorize }}
+{{- $_ := set $settings "SECURE_METRICS_PORT" .Values.metrics.securePort }}
+{{- $_ = set $settings "METRICS_HOST" (include "cleanrl-operator.metricsHost" .) }}
+{{- end }}
 {{- with .Values.tensorboard.route }}
 {{- if .kind }}
 {{- $_ := set $settings "TENSORBOARD_ROUTE" .kind }}

@@ -32,6 +32,16 @@
 {{- printf "%s-gateway" (include "cleanrl-operator.fullname" .) }}
 {{- end }}
 
+{{/* The name for which the metrics' certificate is made. */}}
+{{- define "cleanrl-operator.metricsHost" -}}
+{{- printf "%s-metrics.%s.svc" (include "cleanrl-operator.fullname" .) .Release.Namespace }}
+{{- end }}
+
+{{/* Where metrics are: the name of the container's port. */}}
+{{- define "cleanrl-operator.metricsPort" -}}
+{{- ternary "metrics" "health" .Values.metrics.authorize }}
+{{- end }}
+
 {{- define "cleanrl-operator.selector" -}}
 app.kubernetes.io/name: {{ include "cleanrl-operator.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -132,6 +132,29 @@ def test_monitors_are_made_when_asked_for(render: Render) -> None:
     assert of_kind(objects, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["port"] == "metrics"
 
 
+def test_a_token_for_the_metrics_goes_over_tls_only(render: Render) -> None:
+    monitoring = {"serviceMonitor": {"enabled": True}}
+    peer = [{"podSelector": {}}]
+    objects = render({"monitoring": monitoring, "metrics": {"authorize": True}, "networkPolicy": {"metricsFrom": peer}})
+    (endpoint,) = of_kind(objects, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"]["ca"] == {"secret": {"name": "cleanrl-gateway", "key": "ca.crt"}}
+    assert "insecureSkipVerify" not in endpoint["tlsConfig"]
+    container = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    settings = Settings.from_env({each["name"]: each.get("value", "from-the-pod") for each in container["env"]})
+    assert endpoint["tlsConfig"]["serverName"] == settings.metrics_host
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports["metrics"] == settings.secure_metrics_port
+    (service,) = [each for each in objects if each["kind"] == "Service" and "metrics" in each["metadata"]["name"]]
+    assert settings.metrics_host == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+    (port,) = [each for each in service["spec"]["ports"] if each["name"] == endpoint["port"]]
+    assert (port["port"], port["targetPort"]) == (settings.secure_metrics_port, "metrics")
+    policy = next(each for each in objects if each["kind"] == "NetworkPolicy")
+    assert [rule["ports"] for rule in policy["spec"]["ingress"]][-1] == [{"port": "metrics", "protocol": "TCP"}]
+    (plain,) = of_kind(render({"monitoring": monitoring}), "ServiceMonitor")["spec"]["endpoints"]
+    assert {"scheme", "tlsConfig", "bearerTokenFile"} & plain.keys() == set()
+
+
 def test_worker_policies_are_made_in_the_namespaces_named(render: Render) -> None:
     policies = [each for each in render() if each["kind"] == "NetworkPolicy"]
     assert len(policies) == 1

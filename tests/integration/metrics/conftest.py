@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-
-PROJECT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="session")
-def observatory() -> ModuleType:
-    """The module behind the pictures of the documentation."""
-    spec = importlib.util.spec_from_file_location("observatory", PROJECT / "dev" / "observatory.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["observatory"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")

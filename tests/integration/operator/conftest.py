@@ -38,7 +38,7 @@ OWN_POD = {"containers": [{"name": "operator", "image": "operator"}]}
 Object = dict[str, Any]
 
 
-def free_port() -> int:
+def unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -335,7 +335,7 @@ def make_operator(
     made: list[OperatorProcess] = []
 
     def make(name: str, *, kubeconfig: Path | None = None, faulty: bool = False, **settings: Any) -> OperatorProcess:
-        gateway, health = free_port(), free_port()
+        gateway, health = unused_port(), unused_port()
         config = kubeconfig or (cluster.faulty_kubeconfig if faulty else cluster.kubeconfig)
         pod = f"operator-{name}"
         cluster.api().create(f"/api/v1/namespaces/{SYSTEM}/pods", {"metadata": {"name": pod}, "spec": OWN_POD})
@@ -445,6 +445,12 @@ def narrow_account(
         return file
 
     return make
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody has at the moment."""
+    return unused_port()
 
 
 @pytest.fixture

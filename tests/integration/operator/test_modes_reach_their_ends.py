@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from typing import Any
 
@@ -129,57 +128,3 @@ def test_what_can_not_be_installed_is_a_fault_with_the_installers_words(stocked:
 
 def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-# -- metrics
-
-
-def test_metrics_can_ask_for_a_token(make_operator: Any, lab: Any, narrow_account: Any) -> None:
-    operator = make_operator(
-        "guarded", kubeconfig=narrow_account("guarded", None), operator_class="guarded", metrics_auth="true"
-    )
-    operator.start(wait=False)
-    deadline = time.monotonic() + 60
-    while operator.get("/readyz")[0] != 200:
-        assert time.monotonic() < deadline, operator.log.read_text()
-
-    def ask(token: str | None) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", operator.health_port, timeout=10)
-        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-        try:
-            connection.request("GET", "/metrics", headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
-
-    audience = "https://kubernetes.default.svc.cluster.local"
-    stranger = lab.token(audience=audience)
-    assert ask(None)[0] == 401
-    assert ask("nonsense")[0] == 401
-    assert ask(lab.token(audience="cleanrl-gateway"))[0] == 401, "a worker's token is for the gateway"
-    assert ask(stranger)[0] == 403
-    account = f"/api/v1/namespaces/{lab.namespace}/serviceaccounts"
-    lab.api.create(account, {"metadata": {"name": "reader"}})
-    rights = "/apis/rbac.authorization.k8s.io/v1"
-    name = f"reader-{lab.namespace}"
-    rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
-    lab.api.create(f"{rights}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
-    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": lab.namespace}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    lab.api.create(
-        f"{rights}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
-    )
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
-    token = lab.api.request("POST", f"{account}/reader/token", body)["status"]["token"]
-    while (answer := ask(token))[0] == 403 and time.monotonic() < deadline + 90:
-        time.sleep(2)  # the authorizer may not have seen the binding; an answer is believed for a minute
-    assert answer[0] == 200
-    assert "cleanrl_operator_leader" in answer[1]
-    assert operator.get("/healthz")[0] == 200, "the kubelet needs no token"
-    told = operator.log.read_text()
-    assert stranger not in told
-    assert token not in told
-    lab.api.delete(f"{rights}/clusterrolebindings/{name}")
-    lab.api.delete(f"{rights}/clusterroles/{name}")
-    assert operator.stop() == 0
