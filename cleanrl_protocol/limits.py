@@ -50,3 +50,6 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 1000 // 2),
     ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a second listener
 ]
+
+RUN_FOLDER, DISK_FULL = "RunFolder", "DiskFull"
+"""A termination record's reasons for a run's folder that can't be written, and for one that is full."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cleanrl_protocol.limits import DISK_FULL, RUN_FOLDER
 from cleanrl_protocol.record import MAX_TRANSITIONS, MAX_URL, CheckpointRef, TerminationRecord, Transition
 from cleanrl_worker import analytics, bridge, record, telemetry, wandb_mode
 from cleanrl_worker.config import CleanRLWorkerConfig
@@ -151,6 +152,7 @@ class Book:
             "stage_started": self._stage_started,
             "eval_batch": self._eval_batch,
             "checkpoint_saved": self._checkpoint_saved,
+            "checkpoint_failed": self._checkpoint_failed,
             "checkpoint_loaded": self._checkpoint_loaded,
             "paused": self._paused,
             "resumed": self._resumed,
@@ -196,7 +198,7 @@ class Book:
             lambda: self._final_event(ending, left),
             lambda: self.write_manifest(ending),
         )
-        told = ending.reason == "RunFolder"
+        told = ending.reason in (RUN_FOLDER, DISK_FULL)
         for action in actions:
             try:
                 action()
@@ -334,6 +336,12 @@ class Book:
         self._figures.checkpoint_at = time.time()
         self._emit(telemetry.CHECKPOINT_SAVED, **self._figures.checkpoint)
         self.write_manifest()
+
+    def _checkpoint_failed(self, fact: Mapping[str, Any]) -> None:
+        """Training goes on without it; whoever looks at the run has to know that less and less of it is safe."""
+        message = str(fact.get("message"))[:2000]
+        self._emit(telemetry.CHECKPOINT_FAILED, step=_whole(fact.get("step")), message=message)
+        log.warning("%s", message)
 
     def _checkpoint_loaded(self, fact: Mapping[str, Any]) -> None:
         names = ("path", "step", "sha256", "verb", "weights_only")

@@ -101,7 +101,7 @@ def _run(config: CleanRLWorkerConfig, options: RunOptions, arguments: argparse.N
     except (PreflightError, FinishedRunError) as error:
         return _refuse(arguments, str(error), "BadConfig", run_id=config.run_id)
     except RunFolderError as error:
-        return _refuse(arguments, str(error), "RunFolder", run_id=config.run_id, code=1)
+        return _refuse(arguments, str(error), error.reason, run_id=config.run_id, code=1)
     if ending.outcome != "completed":
         _say(f"{ending.outcome}: {config.redactor.text(ending.message)}")
     return ending.exit_code

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cleanrl_protocol.limits import DISK_FULL, RUN_FOLDER
 from cleanrl_worker.telemetry import FINAL_EVENTS, RUN_STARTED, read_events, seconds_of
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,16 @@ EARLIER = ".earlier"
 
 
 class RunFolderError(Exception):
-    """The folder can't be used. The message says why and what to do."""
+    """The folder can't be used. The message says why and what to do, `reason` is the word for it."""
+
+    def __init__(self, message: str, reason: str = RUN_FOLDER) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def reason_of(error: OSError) -> str:
+    """The word for a folder that does not take what is written: a full one needs another remedy than a forbidden one."""
+    return DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else RUN_FOLDER
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,7 @@ class RunFolder:
                 self.counter.write_text(self.path.name)
             lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
-            raise RunFolderError(self._sentence(error)) from None
+            raise self._refusal(error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -113,7 +123,7 @@ class RunFolder:
                 folder.mkdir(exist_ok=True)
             write_atomically(self.config, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
         except OSError as error:
-            raise RunFolderError(self._sentence(error)) from None
+            raise self._refusal(error) from None
 
     def set_aside(self) -> Path:
         """Move what earlier starts left into a folder of its own, `.earlier/<n>`, and return that. Nothing is deleted.
@@ -130,7 +140,7 @@ class RunFolder:
                 if entry.name not in (EARLIER, LOCK):
                     entry.rename(aside / entry.name)
         except OSError as error:
-            raise RunFolderError(self._sentence(error)) from None
+            raise self._refusal(error) from None
         return aside
 
     def history(self) -> History:
@@ -138,12 +148,15 @@ class RunFolder:
         try:
             return History.of(read_events(self.events))
         except OSError as error:
-            raise RunFolderError(self._sentence(error)) from None
+            raise self._refusal(error) from None
 
-    def _sentence(self, error: OSError) -> str:
-        return (
+    def _refusal(self, error: OSError) -> RunFolderError:
+        reason = reason_of(error)
+        remedy = "free space" if reason == DISK_FULL else "make it writable"
+        return RunFolderError(
             f"the run folder {self.path} can't be used: {error.strerror or error}; "
-            "make it writable or choose another with --run-dir (or CLEANRL_RUN_DIR)"
+            f"{remedy} or choose another with --run-dir (or CLEANRL_RUN_DIR)",
+            reason,
         )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from cleanrl_protocol.limits import DISK_FULL
 from cleanrl_worker import (
     environment,
     flags,
@@ -32,7 +33,7 @@ from cleanrl_worker.fastlane import segment
 from cleanrl_worker.modes import commands
 from cleanrl_worker.progress import ProgressLine, terminal_of
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY, Algorithm
-from cleanrl_worker.runfolder import History, RunFolder, RunFolderError
+from cleanrl_worker.runfolder import History, RunFolder, RunFolderError, reason_of
 from cleanrl_worker.supervise import (
     DEADLINE_EXIT_CODE,
     Ending,
@@ -281,7 +282,8 @@ class CleanRLWorkerRuntime:
             ending = judge(left := supervisor.run())
         except OSError as error:  # the child could not be started, or the folder takes nothing at all
             left = None
-            ending = Ending("failed", 1, "StartFailed", f"the run could not be started: {error}")
+            reason = DISK_FULL if reason_of(error) == DISK_FULL else "StartFailed"
+            ending = Ending("failed", 1, reason, f"the run could not be started: {error}")
         if wandb.uploads_at_end and ending.outcome in ("completed", "failed"):  # else the grace period is running
             self._upload(book, wandb)
         book.finish(ending, left)
@@ -354,7 +356,8 @@ def _opened_events(folder: RunFolder, run_id: str, stdout: TextIO | None, stack:
     try:
         events = EventLog(folder.events, run_id, stdout, quiet=quiet)
     except OSError as error:
-        raise RunFolderError(f"the event log {folder.events} can't be written: {error.strerror or error}") from None
+        message = f"the event log {folder.events} can't be written: {error.strerror or error}"
+        raise RunFolderError(message, reason_of(error)) from None
     stack.callback(events.close)
     return events
 

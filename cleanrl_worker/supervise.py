@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from cleanrl_worker import launcher, link, processes
 from cleanrl_worker.logs import RotatingLog, useful_tail
+from cleanrl_worker.runfolder import reason_of
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ def deadline_stop(seconds: float) -> Stop:
 def fault_stop(error: OSError) -> Stop:
     where = f" ({error.filename})" if error.filename else ""
     message = f"the run's folder can't be written: {error.strerror or error}{where}; free space or use another folder"
-    return Stop("failed", "RunFolder", message, 1)
+    return Stop("failed", reason_of(error), message, 1)
 
 
 class Supervisor:
@@ -462,6 +463,8 @@ def judge(left: Exit) -> Ending:
             message += "; the algorithm did not stop within the grace period and was killed"
         elif left.spoke and "stopped" not in left.said:
             message += "; the algorithm ended without confirming a checkpoint"
+        elif left.spoke and left.said["stopped"].get("checkpoint") is None:
+            message += "; no checkpoint could be written, and the last one stands"
         return Ending(left.stop.outcome, left.stop.exit_code, left.stop.reason, message, return_code, killed_by)
     if "stopped" in left.said:
         return Ending("canceled", return_code, "Stopped", "the algorithm was stopped by somebody else", return_code)

@@ -28,7 +28,9 @@ from typing import Any
 
 import numpy as np
 
+from cleanrl_protocol.limits import DISK_FULL
 from cleanrl_worker.plainfile import open_plain
+from cleanrl_worker.runfolder import reason_of
 from cleanrl_worker.training import tree
 from cleanrl_worker.training.tree import BadTree, Chunk
 
@@ -85,6 +87,8 @@ class CheckpointStore:
         self.on_error = on_error
         self.last: Saved | None = None
         """The newest checkpoint this process wrote."""
+        self.refusal: OSError | None = None
+        """Why the last one that was asked for is not on disk; None when it is."""
         self._chunks: set[str] = set()
         self._thread: threading.Thread | None = None
         if root.is_dir():
@@ -125,8 +129,12 @@ class CheckpointStore:
         try:
             self.last = self._write(step, snapshot, meta, reason)
         except OSError as error:
-            self.on_error(f"The checkpoint at step {step} could not be written: {error}. Free space on the volume.")
+            self.refusal = error
+            full = reason_of(error) == DISK_FULL
+            remedy = "Free space on the volume." if full else "See that the folder can be written."
+            self.on_error(f"The checkpoint at step {step} could not be written: {error}. {remedy}")
             return
+        self.refusal = None
         self.on_saved(self.last)
 
     def _write(self, step: int, snapshot: tree.Snapshot, meta: dict[str, Any], reason: str) -> Saved:

@@ -27,6 +27,14 @@ class Diverged(RunEnded):
         self.reason = reason
 
 
+class Unkept(RunEnded):
+    """What was learned could not be written down."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Stopped(RunEnded):
     """The run was asked to stop and did, after a checkpoint."""
 

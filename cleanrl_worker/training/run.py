@@ -44,10 +44,11 @@ import numpy as np
 from cleanrl_worker import schedule
 from cleanrl_worker.fastlane.publisher import Publisher
 from cleanrl_worker.link import ChildLink
+from cleanrl_worker.runfolder import reason_of
 from cleanrl_worker.training import checkpoints, hub
 from cleanrl_worker.training.checkpoints import BadCheckpoint, CheckpointStore, Loaded, Saved
 from cleanrl_worker.training.envs import Envs, Step, video_folder
-from cleanrl_worker.training.errors import BadConfig, Diverged, RunEnded, Stopped
+from cleanrl_worker.training.errors import BadConfig, Diverged, RunEnded, Stopped, Unkept
 from cleanrl_worker.training.writer import EventWriter
 
 SCALARS_EVERY = 1.0
@@ -109,7 +110,7 @@ class Run:
             Path(environ.get("CLEANRL_CHECKPOINT_DIR") or self.folder / "checkpoints"),
             keep=_number(environ, "CLEANRL_CHECKPOINT_KEEP", 3),
             on_saved=self._saved,
-            on_error=lambda message: self.note(message, level="warning"),
+            on_error=self._not_saved,
         )
         self._every_steps = _number(environ, "CLEANRL_CHECKPOINT_EVERY_STEPS", 0)
         self._every_seconds = _number(environ, "CLEANRL_CHECKPOINT_EVERY_SECONDS", 300)
@@ -300,7 +301,8 @@ class Run:
         written as they are.
         """
         self._print_progress(final=True)
-        self._checkpoint("final", wait=True)
+        if self._checkpoint("final", wait=True) is None:
+            raise self._unkept()
         path = None
         if model is not None and getattr(self.args, "save_model", False):
             path = self._save_model(model())
@@ -426,6 +428,20 @@ class Run:
 
     def _saved(self, saved: Saved) -> None:
         self.link.emit("checkpoint_saved", **checkpoints.saved_facts(saved, self.base))
+
+    def _not_saved(self, message: str) -> None:
+        print(f"{self.algo}: {message}", file=sys.stderr, flush=True)
+        self.link.emit("checkpoint_failed", step=self.step, message=message)
+
+    def _unkept(self) -> RunEnded:
+        """All steps are done and what they came to is not on disk: that is no success."""
+        error = self.store.refusal
+        assert error is not None
+        return Unkept(
+            reason_of(error),
+            f"All steps were done, and the final checkpoint at step {self.step} could not be written: {error}. "
+            "The last good checkpoint stands; the steps since then have to be done again.",
+        )
 
     def _state(self) -> dict[str, Any]:
         return {

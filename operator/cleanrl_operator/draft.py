@@ -120,7 +120,7 @@ class Draft:
         if purpose is Intent.CANCEL:
             self.finish(Outcome.CANCELED, "Canceled", "Canceled by the user.")
         else:
-            self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", "The wall clock limit was reached.")
+            self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", deadline.over(self.spec))
 
     def suspended(self, confirmed: bool) -> None:
         """PAUSE without a pod."""
@@ -163,6 +163,12 @@ class Draft:
     def explain(self, reason: str, message: str) -> None:
         """Say why the state is what it is, without moving."""
         self.set(reason=str(reason), message=message[:4096])
+
+    def warn(self, kind: str, message: str) -> None:
+        """A condition that asks for attention while the run goes on, with one Event when it begins."""
+        if kind not in {each.type for each in self.status.conditions or []}:
+            self.events.append(Event(kind, message, warning=True))
+        self.notices[kind] = (True, kind, message)
 
     def stop_clock(self) -> None:
         """Add the stretch that has ended to the time that counts against the limit."""

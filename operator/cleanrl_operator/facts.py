@@ -45,6 +45,7 @@ class EndReason(StrEnum):
     NAME_TAKEN = "NameTaken"
     NO_GPU = "NoGPU"
     CLAIM_LOST = "ClaimLost"
+    CLAIM_FULL = "ClaimFull"
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,8 @@ class SessionFacts:
     checkpoint_step: int = 0
     checkpoint_sha256: str | None = None
     checkpoint_at: datetime | None = None
+    checkpoint_failure: str = ""
+    """Why the last checkpoint could not be written; empty when it could."""
 
 
 class RefusalKind(Enum):

@@ -68,6 +68,9 @@ class _Judge(Draft):
         pod, session = self.facts.pod, self.facts.session
         if idle := gpu.unused(self.spec, self.status):
             self.notices["GPUUnused"] = (True, "GPUUnused", idle)
+        if self.status.gpu_fallback:
+            text = "No GPU came free in time, so the run trains on the CPU."
+            self.notices["GPUFallback"] = (True, "GPUFallback", text)
         if pod.uid is not None and self.status.pod_uid is None and self.state is State.INIT:
             self.adopt_pod()
         if self.status.claim_uid is None and self.facts.claim_uid is not None:
@@ -96,6 +99,8 @@ class _Judge(Draft):
             self.take_checkpoint(
                 session.checkpoint_path, session.checkpoint_step, session.checkpoint_sha256, session.checkpoint_at
             )
+        if session.checkpoint_failure:
+            self.warn("CheckpointFailed", session.checkpoint_failure)
         if late(session, HEARTBEAT_LATE):
             text = "The worker's heartbeat is late; the run is not judged by that alone."
             self.notices["HeartbeatLate"] = (True, "HeartbeatLate", text)
@@ -124,22 +129,23 @@ class _Judge(Draft):
             self.finish(Outcome.COMPLETED, "Completed", "The run did all its steps.")
             return
         if end.outcome == "deadline_exceeded":
-            self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", "The wall clock limit was reached.")
+            self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", deadline.over(self.spec))
             return
         purpose = stopping.purpose(self.spec, self.status, self.now)
         failed = end.outcome == "failed" or (end.outcome is None and end.exit_code not in (0, *BY_SIGNAL))
         if purpose in (Intent.CANCEL, Intent.DEADLINE):
             self.stopped_for_good(purpose)
         elif purpose is Intent.SUSPEND and not failed:
-            self.suspended(confirmed=end.outcome is not None)
+            saved = end.checkpoint_path is not None and end.checkpoint_step >= end.step
+            self.suspended(confirmed=end.outcome is not None and saved)
         else:
             silent = late(self.facts.session, HEARTBEAT_LATE)
-            self.fault(*classify(end, self.facts.pod.disrupted, silent))
+            self.fault(*classify(end, self.facts.pod.disrupted, silent, self.spec.resources.memory))
 
     def pod_gone(self) -> None:
         """It left no record."""
         purpose = stopping.purpose(self.spec, self.status, self.now)
-        if self.status.reason == EndReason.NO_GPU and self.state is State.INIT:
+        if self.status.reason == EndReason.NO_GPU and self.status.gpu_fallback and self.state is State.INIT:
             self.release_pod()
         elif purpose is Intent.SUSPEND:
             self.suspended(confirmed=False)
@@ -264,7 +270,9 @@ class _Judge(Draft):
             return
         if self.status.reason == EndReason.NO_GPU and self.status.gpu_fallback and pod.deleting:
             return
-        if pod.unschedulable:
+        if gpu.is_short(self.spec, self.status, pod):
+            self.explain(EndReason.NO_GPU, gpu.waiting(self.spec, pod, fallback))
+        elif pod.unschedulable:
             self.explain("Unschedulable", pod.unschedulable)
         else:
             self.explain("Pending", pod.message or "The pod waits to start.")

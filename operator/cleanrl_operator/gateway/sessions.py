@@ -30,6 +30,8 @@ HEARTBEAT_SECONDS = 30
 TAKEOVER_GRACE = limits.LONGEST_ABSENCE_SECONDS + 30
 """After a restart of the gateway nobody is late for this long: a healthy worker is back by then."""
 STAGE_STARTED = "stage_started"
+CHECKPOINT_FAILED = "checkpoint_failed"
+MAX_FAILURE = 1000
 WANDB_LINKED = "wandb_linked"
 RUN_COMPLETED = "run_completed"
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -182,7 +184,10 @@ class SessionBook:
                 checkpoint_step=payload["step"],
                 checkpoint_sha256=payload["sha256"] if DIGEST.fullmatch(payload["sha256"]) else None,
                 checkpoint_at=moment,
+                checkpoint_failure="",
             )
+        elif event.name == CHECKPOINT_FAILED:
+            self._note(session, checkpoint_failure=_printable(payload.get("message"))[:MAX_FAILURE] or "No word why.")
         elif event.is_scalars:
             session.figures = {**payload["values"], "step": payload["step"], "sps": payload["sps"]}
             self._note(

@@ -26,6 +26,12 @@ def wallclock_over_at(spec: Spec, status: Status, now: datetime) -> datetime | N
     return now + left
 
 
+def over(spec: Spec) -> str:
+    """The sentence for a run whose time is over."""
+    limit = f"maxWallclockMinutes ({spec.max_wallclock_minutes})" if spec.max_wallclock_minutes else "wall clock limit"
+    return f"The run's {limit} is over; a run with mode resume and from.run goes on from its last checkpoint."
+
+
 def pending_over_at(spec: Spec, since: datetime | None) -> datetime | None:
     """When a pod that has waited since then has waited too long; None when it may wait for ever."""
     if spec.pending_deadline_seconds == 0 or since is None:

@@ -20,6 +20,22 @@ def fallback_at(spec: Spec, status: Status, pod: PodFacts) -> datetime | None:
     return pod.since + timedelta(seconds=gpus.fallback_after_seconds)
 
 
+def is_short(spec: Spec, status: Status, pod: PodFacts) -> bool:
+    """Whether it is GPUs that the pod waits for."""
+    return gpus_held(spec, status) > 0 and f"Insufficient {spec.resources.gpus.resource_name}" in pod.unschedulable
+
+
+def waiting(spec: Spec, pod: PodFacts, fallback: datetime | None) -> str:
+    """The sentence for a pod that waits for GPUs, with what comes next."""
+    gpus = spec.resources.gpus
+    then = (
+        "it starts when they are free."
+        if fallback is None
+        else f"from {fallback:%H:%M:%S} UTC it goes on with the CPU instead."
+    )
+    return f"No node has {gpus.requested} {gpus.resource_name} free; {then} The scheduler: {pod.unschedulable}"
+
+
 def gpus_held(spec: Spec, status: Status) -> int:
     """How many GPUs the pod of this attempt asks for."""
     return 0 if status.gpu_fallback else spec.resources.gpus.requested

@@ -30,6 +30,7 @@ TABLE: dict[EndReason, Verdict] = {
     EndReason.SILENCE: Verdict(retryable=True),
     EndReason.EXIT_CODE: Verdict(retryable=True),
     EndReason.DEPENDENCIES: Verdict(retryable=True),
+    EndReason.CLAIM_FULL: Verdict(retryable=True),
     EndReason.BAD_CONFIG: Verdict(retryable=False),
     EndReason.NAN: Verdict(retryable=False),
     EndReason.REFUSED: Verdict(retryable=False),

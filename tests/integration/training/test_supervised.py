@@ -139,3 +139,31 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
     assert failing["reason"] == "NaNLoss"
     assert "checkpoint" in failing["message"]
     assert child.end() == 3
+
+
+@pytest.mark.parametrize(("size", "reason"), [("64k", "DiskFull"), (None, "RunFolder")])
+def test_a_run_that_can_not_keep_what_it_learned_has_not_finished(
+    size: str | None, reason: str, start: Any, tmp_path: Path
+) -> None:
+    if size is not None and os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "checkpoints"
+    if size is None:
+        place.write_text("no folder at all")
+    else:
+        place.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
+    try:
+        child = start("ppo", "--total-timesteps", "512", "--num-steps", "128")
+        told = child.until("checkpoint_failed")
+        assert "could not be written" in told["message"]
+        failing = child.until("failing")
+        assert failing["reason"] == reason
+        assert "final checkpoint at step 512" in failing["message"]
+        assert child.end() == 1
+        assert "finished" not in [fact["kind"] for fact in child.facts]
+        if size is not None:
+            assert list(place.iterdir()) == [], "half a checkpoint is none, and takes no room"
+    finally:
+        if size is not None:
+            subprocess.run(["umount", "-l", str(place)], check=True)

@@ -1,0 +1,119 @@
+"""Memory, disk, GPUs, time: what a run had too little of is named in its status, with the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from cleanrl_operator.api.spec import Spec
+from cleanrl_operator.api.status import Outcome, State, Status
+from cleanrl_operator.decision import Decision
+from cleanrl_operator.facts import EndReason, Facts, PodFacts, PodSituation, SessionFacts, WorkerEnd
+from cleanrl_operator.policies.failure import classify
+from cleanrl_operator.policies.retry import verdict
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SHORT = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to deallocate"
+MakeSpec = Callable[..., Spec]
+Judge = Callable[..., Decision]
+
+
+def running(**fields: Any) -> Facts:
+    session = SessionFacts(registered_at=START, started_at=START, step=10, **fields)
+    return Facts(pod=PodFacts(situation=PodSituation.RUNNING, uid="p", since=START), session=session)
+
+
+def ended(**fields: Any) -> Facts:
+    return Facts(pod=PodFacts(situation=PodSituation.ENDED, uid="p", end=WorkerEnd(**{"exit_code": 0, **fields})))
+
+
+def waiting(message: str) -> Facts:
+    return Facts(pod=PodFacts(situation=PodSituation.PENDING, uid="p", since=START, unschedulable=message))
+
+
+@pytest.mark.parametrize("witness", [{"kubelet_reason": "OOMKilled"}, {"reason": "OOMKilled", "outcome": "failed"}])
+def test_memory_is_named_whoever_saw_it_run_out(witness: dict[str, Any]) -> None:
+    reason, message = classify(WorkerEnd(exit_code=137, **witness), None, memory="2Gi")
+    assert reason is EndReason.OOM_KILLED
+    assert "more than its memory of 2Gi" in message
+    assert "raise resources.memory" in message
+
+
+def test_a_full_claim_is_tried_again_and_says_what_to_do() -> None:
+    end = WorkerEnd(exit_code=1, outcome="failed", reason="DiskFull", message="No space left on device")
+    reason, message = classify(end, None)
+    assert reason is EndReason.CLAIM_FULL
+    assert "Enlarge the claim" in message
+    assert "No space left on device" in message
+    assert (verdict(reason).retryable, verdict(reason).spends) == (True, True)
+
+
+def test_a_checkpoint_that_failed_is_a_condition_and_one_event(make_spec: MakeSpec, judge: Judge) -> None:
+    spec = make_spec()
+    status = judge(spec, judge(spec, Status(), Facts()).status, running()).status
+    failing = running(checkpoint_failure="No space left. Free space on the volume.")
+    first = judge(spec, status, failing)
+    assert [event.reason for event in first.events] == ["CheckpointFailed"]
+    told = [each for each in first.status.conditions or [] if each.type == "CheckpointFailed"]
+    assert [(each.status, each.message) for each in told] == [("True", "No space left. Free space on the volume.")]
+    assert judge(spec, first.status, failing).events == ()
+    assert "CheckpointFailed" not in [
+        each.type for each in judge(spec, first.status, running()).status.conditions or []
+    ]
+
+
+@pytest.mark.parametrize(("step", "reason"), [(5, "Suspended"), (9, "SuspendUnconfirmed")])
+def test_a_suspend_is_confirmed_by_a_checkpoint_of_its_step_alone(
+    step: int, reason: str, make_spec: MakeSpec, judge: Judge
+) -> None:
+    status = judge(make_spec(), judge(make_spec(), Status(), Facts()).status, running()).status
+    asked = judge(make_spec(suspend=True), status, running()).status
+    left = ended(outcome="suspended", step=step, checkpoint_path="c/5", checkpoint_step=5)
+    assert judge(make_spec(suspend=True), asked, left).status.reason == reason
+
+
+def test_a_run_that_waits_for_gpus_says_so_and_what_comes_next(make_spec: MakeSpec, judge: Judge) -> None:
+    for mandatory, then in (
+        (True, "it starts when they are free"),
+        (False, "from 00:01:00 UTC it goes on with the CPU"),
+    ):
+        gpus = {"requested": 1, "mandatory": mandatory, "fallbackAfterSeconds": 60}
+        spec = make_spec(resources={"gpus": gpus})
+        accepted = judge(spec, Status(), Facts()).status
+        status = judge(spec, accepted, waiting(SHORT)).status
+        assert (status.fsm_state, status.reason) == (State.INIT, "NoGPU")
+        assert then in (status.message or "")
+        assert SHORT in (status.message or ""), "the scheduler's own words stay"
+        assert judge(spec, accepted, waiting("0/1 nodes: 1 Insufficient cpu")).status.reason == "Unschedulable"
+        lost = judge(spec, status, Facts(pod=PodFacts(situation=PodSituation.GONE))).status
+        assert lost.reason == "PodLost", "a pod that is taken away while it waits is lost like any other"
+
+
+def test_a_fallback_is_told_as_long_as_the_run_lives(make_spec: MakeSpec, judge: Judge) -> None:
+    spec = make_spec(resources={"gpus": {"requested": 1, "fallbackAfterSeconds": 0}})
+    fallen = judge(spec, judge(spec, Status(), Facts()).status, waiting(SHORT)).status
+    assert fallen.gpu_fallback
+    alone = judge(spec, judge(spec, fallen, Facts(pod=PodFacts(situation=PodSituation.GONE))).status, running()).status
+    assert "GPUFallback" in [each.type for each in alone.conditions or []]
+
+
+def test_a_clock_that_ran_out_names_its_field(make_spec: MakeSpec, judge: Judge) -> None:
+    spec = make_spec(maxWallclockMinutes=1)
+    status = judge(spec, judge(spec, Status(), Facts()).status, running()).status
+    over = judge(spec, status, ended(outcome="deadline_exceeded"), seconds=61).status
+    assert over.outcome is Outcome.DEADLINE_EXCEEDED
+    assert "maxWallclockMinutes (1) is over" in (over.message or "")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [(EndReason.EVICTED, "drained"), (EndReason.PREEMPTED, "made room"), (EndReason.NODE_LOST, "went away")],
+)
+def test_what_the_cluster_did_is_said_in_words(reason: EndReason, words: str) -> None:
+    stopped = WorkerEnd(exit_code=143, outcome="canceled", message="stopped by SIGTERM")
+    assert classify(stopped, reason)[0] is reason
+    assert words in classify(stopped, reason)[1]
+    assert "SIGTERM" not in classify(stopped, reason)[1]
+    assert "low on memory" in classify(WorkerEnd(exit_code=1, message="low on memory"), reason)[1]
