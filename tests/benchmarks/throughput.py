@@ -1,6 +1,6 @@
 """Environment steps per CPU second of every algorithm, on one core, beside a fixed calibration loop.
 
-    python tests/benchmarks/throughput.py [--only ppo dqn] [--seconds 20]
+    python tests/benchmarks/throughput.py [--only ppo dqn] [--seconds 20] [--page docs/benchmarks/throughput.md]
 
 Each algorithm runs in a process of its own with default flags (but for the environment and, off policy, `--learning-starts`,
 so that what is measured is learning). Only the time between the first and the last step counts, in CPU seconds.
@@ -8,6 +8,7 @@ The calibration loop, a small torch network forward and backward, runs right bef
 loop, which is comparable between machines and busy hours. Algorithms with layers of 256 are bound by the core's matrix
 products: for these, a product of two 256x256 matrices is timed every two seconds of the run, and `of bound` is the share of
 the steps per second that this rate would allow if products were all there is (a neighbour's load slows both).
+With `--page` the table is written there as well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+from reporting import commit, machine
 
 
 @dataclass(frozen=True)
@@ -135,32 +139,70 @@ def calibrate(folder: str) -> float:
     return float(python("-c", CALIBRATION, folder=folder))
 
 
+COLUMNS = (
+    *("algorithm", "environment", "steps/CPU s", "upstream", "least", "goal"),
+    *("calibration/s", "ratio", "GFLOP/s", "of bound", "verdict"),
+)
+WIDTHS = (24, 21, 11, 8, 7, 7, 13, 7, 8, 8, 7)
+
+
+def figures(row: Row, seconds: float) -> tuple[str, ...]:
+    """Measure a row; its cells, in the order of COLUMNS."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = calibrate(folder)
+        first = measure(row, row.guess, folder)
+        result = measure(row, max(row.guess, int(first["steps"] / first["cpu"] * seconds)), folder)
+        calibration = (before + calibrate(folder)) / 2
+    rate = result["steps"] / result["cpu"]
+    bound = (f"{result['gflops']:.1f}", f"{rate * row.gflop / result['gflops']:.2f}") if row.gflop else ("", "")
+    verdict = "" if not row.least else "goal" if rate >= row.goal else "ok" if rate >= row.least else "BELOW"
+    expected = (f"{n:,.0f}" if n else "" for n in (row.upstream, row.least, row.goal))
+    return (
+        *(row.algo, row.env_id, f"{rate:,.0f}", *expected),
+        *(f"{calibration:,.0f}", f"{rate / calibration:.3f}", *bound, verdict),
+    )
+
+
+def page(table: list[tuple[str, ...]], seconds: float) -> str:
+    """The table in Markdown."""
+    return "\n".join(
+        [
+            "# Environment steps per CPU second",
+            "",
+            (
+                f"One core, default flags, about {seconds:g} CPU seconds each; upstream, least and goal were set on another "
+                "machine (a core of 74 GFLOP/s), so read `ratio` and `of bound` beside them. `python "
+                "tests/benchmarks/throughput.py --page docs/benchmarks/throughput.md` measures again and says what the columns mean."
+            ),
+            "",
+            f"Commit {commit()}, {machine()}, {datetime.now(UTC):%Y-%m-%d}.",
+            "",
+            f"| {' | '.join(COLUMNS)} |",
+            "|---" * len(COLUMNS) + "|",
+            *(f"| {' | '.join(cells)} |" for cells in table),
+            "",
+        ]
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[row.algo for row in ROWS])
     parser.add_argument("--seconds", type=float, default=20.0, help="CPU seconds of each measurement, about")
+    parser.add_argument("--page", type=Path, help="a file for the table in Markdown")
     args = parser.parse_args()
-    print(
-        f"{'algorithm':24} {'environment':21} {'steps/CPU s':>11} {'upstream':>9} {'least':>7} {'goal':>7}   "
-        f"{'calibration/s':>13} {'ratio':>7} {'GFLOP/s':>8} {'of bound':>8}"
-    )
+
+    def show(cells: tuple[str, ...]) -> None:
+        print(" ".join(f"{cell:{'<' if n < 2 else '>'}{WIDTHS[n]}}" for n, cell in enumerate(cells)), flush=True)
+
+    show(COLUMNS)
+    table = []
     for row in ROWS:
-        if row.algo not in args.only:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            before = calibrate(folder)
-            first = measure(row, row.guess, folder)
-            rate = first["steps"] / first["cpu"]
-            result = measure(row, max(row.guess, int(rate * args.seconds)), folder)
-            calibration = (before + calibrate(folder)) / 2
-        rate = result["steps"] / result["cpu"]
-        bound = f"{result['gflops']:8.1f} {rate * row.gflop / result['gflops']:8.2f}" if row.gflop else " " * 17
-        verdict = "" if not row.least else "goal" if rate >= row.goal else "ok" if rate >= row.least else "BELOW"
-        print(
-            f"{row.algo:24} {row.env_id:21} {rate:11,.0f} {row.upstream:9,.0f} {row.least:7,.0f} {row.goal:7,.0f}   "
-            f"{calibration:13,.0f} {rate / calibration:7.3f} {bound}  {verdict}",
-            flush=True,
-        )
+        if row.algo in args.only:
+            table.append(figures(row, args.seconds))
+            show(table[-1])
+    if args.page:
+        args.page.write_text(page(table, args.seconds))
 
 
 if __name__ == "__main__":
