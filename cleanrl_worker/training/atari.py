@@ -14,6 +14,8 @@ as long as the emulation itself.
 from __future__ import annotations
 
 import difflib
+import os
+from pathlib import Path
 from typing import Any, cast
 
 import gymnasium as gym
@@ -46,8 +48,27 @@ def make_atari(env_id: str, *, frames: int, render: bool = False, max_steps: int
         hint = f"did you mean {' or '.join(close)}?" if close else "try BreakoutNoFrameskip-v4 or ALE/Breakout-v5."
         raise BadConfig(f"--env-id {env_id} is not an Atari game, which this algorithm needs: {hint}")
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
+    require_rom(env_id)
     env = gym.make(env_id, disable_env_checker=True, frameskip=1, **options)
     return AtariGame(env, frames=frames, max_steps=max_steps)
+
+
+def require_rom(env_id: str) -> None:
+    """Refuse a registered game whose ROM is not where ale-py looks for it, and name those like it that are."""
+    spec = gym.registry.get(env_id)
+    if spec is None or "game" not in spec.kwargs:  # gymnasium has a sentence of its own for what it does not know
+        return
+    import ale_py.roms
+
+    game, given = str(spec.kwargs["game"]), os.environ.get("ALE_ROMS_DIR")
+    folder = Path(given or Path(ale_py.roms.__file__).parent)
+    if (folder / f"{game}.bin").is_file():
+        return
+    there = sorted(path.stem for path in folder.glob("*.bin"))
+    close = difflib.get_close_matches(game, there, n=3) or there[:3]
+    found = f"close to it are {', '.join(close)}" if close else "there is none at all"
+    remedy = "unset ALE_ROMS_DIR to use the ROMs inside ale-py" if given else "install ale-py again, which brings them"
+    raise BadConfig(f"--env-id {env_id}: its ROM {game}.bin is not in {folder}; {found}. Put it there, or {remedy}.")
 
 
 class AtariGame(gym.Wrapper[Any, Any, Any, Any]):

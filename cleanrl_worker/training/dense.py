@@ -46,6 +46,10 @@ LAYER_NORM_EPS = np.array(1e-5, np.float32)
 ONE = np.array(1.0, np.float32)
 """Arrays, because NumPy takes longer over Python's numbers than over a small layer."""
 
+FLUSH_EVERY = 100
+NEGLIGIBLE = 1e-30
+"""A moment of Adam below this is zero: it moves no weight, and it would decay into denormal numbers (see `Adam._flush`)."""
+
 RELU_ROW = 16384
 """The numbers that one inner loop of ReLU handles at most: what they are compared with stays in the cache."""
 
@@ -457,6 +461,20 @@ class Adam:
         np.multiply(self.second, self.betas[1], out=self.second)
         np.multiply(grad, grad, out=self._scratch)
         np.add(self.second, self._scratch, out=self.second)
+        if self.steps % FLUSH_EVERY == 0:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Set what is left of long gone gradients to zero.
+
+        A unit that no longer fires leaves its weights without gradients, and their moments shrink by a fixed factor at each
+        step: after some 800 steps they are denormal numbers, where rounding keeps them for ever and a processor takes many
+        times as long over each. A fifth of ddpg's first moments ended there and made its Adam three times as slow. Between
+        two calls nothing falls from NEGLIGIBLE to a denormal number.
+        """
+        for moment in (self.first, self.second):
+            np.abs(moment, out=self._scratch)
+            np.copyto(moment, 0.0, where=self._scratch < NEGLIGIBLE)
 
     def _move(self, eps: float, rate: float) -> None:
         """flat -= rate * m / (sqrt(v) + eps), with m and v the averages behind the two sums."""

@@ -11,6 +11,8 @@ ceremony: returns and lengths are counted over the batch, and observations are w
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import math
 import os
 from collections.abc import Callable
@@ -21,8 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from cleanrl_worker import requirement_sets
 from cleanrl_worker.training import envstate
-from cleanrl_worker.training.atari import AtariGame, make_atari
+from cleanrl_worker.training.atari import AtariGame, make_atari, require_rom
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.normalise import ObservationNormaliser, RewardNormaliser
 
@@ -100,9 +103,11 @@ def make_env(
     try:
         env: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **options)
     except gym.error.DependencyNotInstalled as error:
-        raise BadConfig(f"{env_id} needs a package that is not installed: {error}") from error
-    except (gym.error.Error, ModuleNotFoundError) as error:
-        raise BadConfig(f"--env-id {env_id}: gymnasium can't make it: {error}") from error
+        raise BadConfig(_lacking(env_id, f"a package that is not installed ({error})")) from error
+    except ModuleNotFoundError as error:
+        raise BadConfig(_lacking(env_id, f"the package {error.name}")) from error
+    except (gym.error.Error, ImportError) as error:
+        raise BadConfig(f"--env-id {env_id}: gymnasium can't make it: {error}{_close_ids(env_id)}") from error
     if is_minigrid(env_id):
         from minigrid.wrappers import ImgObsWrapper, ViewSizeWrapper
 
@@ -126,20 +131,30 @@ def _timed(env: gym.Env[Any, Any], seconds: float | None) -> gym.Env[Any, Any]:
 
 def _register(env_id: str) -> None:
     """Import the package that registers this id, where gymnasium does not do so by itself."""
-    package = (
-        "minigrid" if is_minigrid(env_id) else "ale_py" if env_id.startswith("ALE/") or "NoFrameskip" in env_id else ""
-    )
-    if not package:
-        return
-    try:
-        module = __import__(package)
-    except ModuleNotFoundError as error:
-        requirement = "minigrid" if package == "minigrid" else "atari"
-        raise BadConfig(
-            f"{env_id} needs the package {package}: install the requirement set {requirement!r} "
-            f"(pip install 'cleanrl-operator[{requirement}]')."
-        ) from error
-    gym.register_envs(module)
+    registrars = {"atari": "ale_py", "dm-control": "shimmy", "minigrid": "minigrid"}
+    for requirement in requirement_sets.for_environment(env_id):
+        if requirement in registrars:
+            try:
+                gym.register_envs(importlib.import_module(registrars[requirement]))
+            except ModuleNotFoundError as error:
+                raise BadConfig(_lacking(env_id, f"the package {error.name}")) from error
+        if requirement == "atari":
+            require_rom(env_id)
+
+
+def _close_ids(env_id: str) -> str:
+    """Registered ids like this one, as the end of a sentence; nothing when gymnasium's own sentence is all there is."""
+    others = [name for name in gym.registry if name != env_id]
+    close = difflib.get_close_matches(env_id, others, n=3, cutoff=0.8)
+    return f" Close to it: {', '.join(close)}." if close else ""
+
+
+def _lacking(env_id: str, what: str) -> str:
+    """What is not installed for an environment, and the requirement set that brings it, where one is known to."""
+    sets = requirement_sets.for_environment(env_id)
+    if not sets:
+        return f"{env_id} needs {what}, which is not installed."
+    return f"{env_id} needs {what}: install the requirement set {sets[0]!r} ({requirement_sets.install_command(sets[:1])})."
 
 
 class Envs:

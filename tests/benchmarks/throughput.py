@@ -172,7 +172,7 @@ def page(table: list[tuple[str, ...]], seconds: float) -> str:
             (
                 f"One core, default flags, about {seconds:g} CPU seconds each; upstream, least and goal were set on another "
                 "machine (a core of 74 GFLOP/s), so read `ratio` and `of bound` beside them. `python "
-                "tests/benchmarks/throughput.py --page docs/benchmarks/throughput.md` measures again and says what the columns mean."
+                "tests/benchmarks/throughput.py --page docs/benchmarks/throughput.md` measures again and explains the columns."
             ),
             "",
             f"Commit {commit()}, {machine()}, {datetime.now(UTC):%Y-%m-%d}.",
