@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from cleanrl_protocol.limits import DISK_FULL
+from cleanrl_worker.analytics import MANIFEST
 from cleanrl_worker.plainfile import open_plain
 from cleanrl_worker.runfolder import reason_of
 from cleanrl_worker.training import tree
@@ -221,12 +222,13 @@ def newest_valid(root: Path, note: Callable[[str], None] = lambda _: None) -> Lo
 def find(path: Path, sha256: str | None = None, note: Callable[[str], None] = lambda _: None) -> Loaded | Path:
     """What a user means by a path: a checkpoint, or the path of a model file that holds weights only.
 
-    `path` is a model file, a checkpoint's folder or a file in it, a folder of checkpoints, or a run's folder. Of several
-    checkpoints the newest valid one counts, or the one with the digest `sha256`. Raises BadCheckpoint when there is none, or
-    when what is there has another digest.
+    `path` is a model file, a checkpoint's folder or a file in it, a folder of checkpoints, a run's folder or its manifest. Of
+    several checkpoints the newest valid one counts, or the one with the digest `sha256`. Raises BadCheckpoint when there is
+    none, or when what is there has another digest.
     """
     if not path.exists():
         raise BadCheckpoint(f"{path} does not exist.")
+    path = run_of(path)
     if path.is_file() and path.name not in ("manifest.json", "state.json", "arrays.bin"):
         _expect(path, file_sha256(path), sha256)
         return path
@@ -246,6 +248,11 @@ def find(path: Path, sha256: str | None = None, note: Callable[[str], None] = la
     if loaded is None and not models:
         raise BadCheckpoint(f"{path} holds no usable checkpoint.")
     return loaded or models[-1]
+
+
+def run_of(path: Path) -> Path:
+    """A run's manifest stands for its folder; any other path for itself."""
+    return path.parent if path.name == MANIFEST and path.is_file() else path
 
 
 def mismatch(loaded: Loaded, algo: str, env_id: str) -> str | None:

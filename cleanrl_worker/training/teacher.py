@@ -51,7 +51,6 @@ def find_teacher(args: Any, envs: Envs, num_actions: int) -> Teacher:
     path: Path | None = None
     if args.teacher_model_path:
         path = Path(args.teacher_model_path)
-        path = path.parent if path.name == "analytics.json" else path  # a run's manifest stands for its run
     elif args.teacher_policy_hf_repo or not games:
         name = args.teacher_model_exp_name
         repository = args.teacher_policy_hf_repo or f"cleanrl/{args.env_id.replace('/', '-')}-{name}-seed1"

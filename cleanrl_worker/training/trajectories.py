@@ -1,4 +1,5 @@
-"""Recorded episodes of an expert: a folder of `.npz` files, or one file, each of one game.
+"""Recorded episodes of an expert: a folder of `.npz` files, or one file, each of one game. A run keeps its own in the folder
+`trajectories`, and its folder or manifest stands for these.
 
 | array | shape | |
 |---|---|---|
@@ -9,7 +10,7 @@
 | `terminated` | () bool | whether the game came to its own end, not to a time limit |
 
 `python -m cleanrl_worker.training.trajectories --model FILE --env-id ID --episodes 10 --output FOLDER` records them from a
-saved model.
+saved model; of a run's own model, into the run's folder when no other is given.
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cleanrl_worker.analytics import MANIFEST
+from cleanrl_worker.training.checkpoints import run_of
 from cleanrl_worker.training.errors import BadConfig, RunEnded
 from cleanrl_worker.training.replay_frames import FrameReplay
+
+OF_A_RUN = "trajectories"
+"""The folder, within a run's, of games that its model played."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,15 @@ class Game:
 
 def read_games(path: Path) -> list[Game]:
     """All games at `path`. Raises BadConfig that names the file and what is wrong with it."""
-    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    place = run_of(path)
+    if (place / MANIFEST).is_file():
+        place /= OF_A_RUN
+    files = [place] if place.suffix == ".npz" else sorted(place.glob("*.npz"))
     if not files:
-        raise BadConfig(f"--expert-trajectories {path} holds no .npz file: record some, or name another folder.")
+        raise BadConfig(
+            f"--expert-trajectories {path}: {place} holds no .npz file: record some (python -m "
+            "cleanrl_worker.training.trajectories --help), or name another folder."
+        )
     return [_read(file) for file in files]
 
 
@@ -134,18 +146,24 @@ def record(model: Path, env_id: str, folder: Path, *, episodes: int, seed: int =
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Record games of a saved model.")
-    parser.add_argument("--model", type=Path, required=True, help="a model file, a checkpoint or a run's folder")
+    parser.add_argument(
+        "--model", type=Path, required=True, help="a model file, a checkpoint, a run's folder or its manifest"
+    )
     parser.add_argument("--env-id", required=True)
     parser.add_argument("--episodes", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, required=True, help="the folder to write to")
+    parser.add_argument("--output", type=Path, help=f"the folder to write to; a run's own {OF_A_RUN}/ by default")
     options = parser.parse_args(argv)
+    run = run_of(options.model)
+    if options.output is None and not (run / MANIFEST).is_file():
+        parser.error(f"{options.model} is not a run, whose folder would take the games: give --output")
+    output = options.output or run / OF_A_RUN
     try:
-        written = record(options.model, options.env_id, options.output, episodes=options.episodes, seed=options.seed)
+        written = record(options.model, options.env_id, output, episodes=options.episodes, seed=options.seed)
     except RunEnded as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    print(f"{len(written)} games in {options.output}")
+    print(f"{len(written)} games in {output}")
     return 0
 
 
