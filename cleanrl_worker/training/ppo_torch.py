@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from cleanrl_worker.training.dense import FLUSH_EVERY, NEGLIGIBLE
+
 
 @dataclass
 class LossParts:
@@ -140,6 +142,9 @@ class FlatAdam:
         self.grad.mul_((max_grad_norm / (self.grad.norm() + 1e-6)).clamp(max=1.0))
         self.exp_avg.lerp_(self.grad, 1 - beta1)
         self.exp_avg_sq.mul_(beta2).addcmul_(self.grad, self.grad, value=1 - beta2)
+        if self.steps % FLUSH_EVERY == 0:  # as `dense.Adam` does, and for the same reason
+            for moment in (self.exp_avg, self.exp_avg_sq):
+                moment.masked_fill_(moment.abs() < NEGLIGIBLE, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {"step": self.steps, "exp_avg": self.exp_avg, "exp_avg_sq": self.exp_avg_sq}

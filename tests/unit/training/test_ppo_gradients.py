@@ -122,3 +122,17 @@ def test_initial_weights_are_orthogonal_with_the_gains_of_each_layer() -> None:
         small = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
         np.testing.assert_allclose(small, gain**2 * np.eye(len(small)), atol=1e-5)
         assert not learner.agent.views[f"{name}.bias"].any()
+
+
+def test_the_optimizer_keeps_no_denormal_moments_of_weights_whose_gradients_stopped() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(8, 4)
+    flat = FlatAdam(layer)
+    for step in range(1200):
+        flat.zero_grad()
+        flat.grad[: 20 if step < 200 else 10].normal_()
+        flat.step(1e-3, 0.5)
+    for moment in (flat.exp_avg, flat.exp_avg_sq):
+        assert not ((moment != 0) & (moment.abs() < torch.finfo(torch.float32).tiny)).any()
+    assert (flat.exp_avg[:10] != 0).all()
+    assert (flat.exp_avg[10:20] == 0).all()
