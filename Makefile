@@ -67,8 +67,16 @@ audit: setup ## dependencies: pinned, hashed, licensed, and (where its service c
 	$(VENV)/python dev/audit.py
 
 .PHONY: bench
-bench: setup ## steps per CPU second of the algorithms; the other files in tests/benchmarks/ are commands too
-	$(VENV)/python tests/benchmarks/throughput.py
+bench: setup ## the benchmarks of minutes, and one table of all figures (docs/benchmarks/README.md); ARGS=--collect only the table
+	$(VENV)/python tests/benchmarks/bench.py $(ARGS)
+
+.PHONY: chaos
+chaos: setup ## faults at random over 500 pretended and 30 real runs, and a count of what was lost; ARGS="--seed N --runs N --real N"
+	$(VENV)/python tests/benchmarks/chaos.py $(ARGS)
+
+.PHONY: soak
+soak: setup ## 200 live runs with churn for two hours; goes on where it was stopped; ARGS="--minutes 20" is the short form
+	$(VENV)/python tests/benchmarks/soak.py $(ARGS)
 
 .PHONY: format
 format: setup ## rewrite the code in the project's style

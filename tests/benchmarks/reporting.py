@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 
 def commit() -> str:
@@ -19,3 +21,31 @@ def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def publish_figures(
+    name: str, heading: str, about: str, parts: dict[str, dict[str, Any]], folder: Path | None = None
+) -> None:
+    """Write figures as docs/benchmarks/NAME.json, for the table, and NAME.md, to read; print the page.
+
+    A part replaces its last self and leaves the others. It has title, date, commit, machine, load, and `figures` with name,
+    measured, target and good (None without a target).
+    """
+    target = folder or Path(__file__).resolve().parents[2] / "docs" / "benchmarks"
+    target.mkdir(parents=True, exist_ok=True)
+    store = target / f"{name}.json"
+    known = {**(json.loads(store.read_text()) if store.exists() else {}), **parts}
+    store.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    lines = [f"# {heading}", "", about.strip().splitlines()[0], ""]
+    for part in known.values():
+        load = ", ".join(f"{value:g}" for value in part["load"])
+        lines += [f"## {part['title']}", ""]
+        lines += [f"{part['date']}, commit {part['commit']}; {part['machine']}; load average when it began {load}.", ""]
+        lines += ["| Figure | Measured | Target | |", "|---|---|---|---|"]
+        for figure in part["figures"]:
+            verdict = {None: "", True: "reached", False: "missed"}[figure["good"]]
+            lines.append(f"| {figure['name']} | {figure['measured']} | {figure['target']} | {verdict} |")
+        lines.append("")
+    text = "\n".join(lines)
+    (target / f"{name}.md").write_text(text)
+    print(text)

@@ -15,6 +15,7 @@ Which fault is tried where (`operator/` and `unit/` are other folders of tests, 
 | node lost | test_old_pods_are_outlived; with pretended nodes: script, `nodes` |
 | an old pod that still writes | operator/test_every_ending_is_told_apart |
 | an old pod that is stuck in Terminating | test_old_pods_are_outlived |
+| everything at random, over 500 pretended and 30 real runs | tests/benchmarks/chaos.py (`make chaos`) |
 | two leaders, lease lost | operator/test_one_leads_and_the_next_is_ready |
 """
 

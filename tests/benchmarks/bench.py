@@ -1,0 +1,216 @@
+"""All figures that were promised in one table: target, measured, ratio, met or missed and why. `make bench`.
+
+    python tests/benchmarks/bench.py                 run the benchmarks of minutes, then write the table
+    python tests/benchmarks/bench.py throughput ...  run these, then write the table
+    python tests/benchmarks/bench.py --collect       only write the table, from the records there are
+
+What a benchmark prints is kept as docs/benchmarks/records/bench/NAME.json, with commit, machine, date and load; those of the
+operator, chaos and soak keep records of their own (docs/benchmarks/*.json). The table, docs/benchmarks/README.md, is made from
+the records alone: figures of several days and commits stand side by side, each named with its own. A promise without a record
+is shown as not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench_rows import COMMANDS, ROWS, Row
+from records import Records
+from reporting import commit, machine
+from robust import interval, iqm, normalised
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGES = PROJECT / "docs" / "benchmarks"
+RANDOM_RETURNS = {"CartPole-v1": 22.0, "Acrobot-v1": -500.0, "Pendulum-v1": -1230.0}
+"""What a random policy gets, about."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A measurement as its record has it."""
+
+    text: str
+    number: float | None
+    peer: str
+    origin: str
+    good: bool | None = None
+
+
+def run(name: str, pages: Path) -> bool:
+    """Run one benchmark, show what it prints, and keep it. Whether it ended well."""
+    command = [
+        sys.executable,
+        str(PROJECT / "tests" / "benchmarks" / COMMANDS[name].arguments[0]),
+        *COMMANDS[name].arguments[1:],
+    ]
+    print(f"\n== {name}: about {COMMANDS[name].minutes:g} min ==", flush=True)
+    load = [round(value, 2) for value in os.getloadavg()]
+    lines = []
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    record = {
+        "benchmark": name, "lines": lines, "exit": process.returncode, "commit": commit(), "machine": machine(), "load": load,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }  # fmt: skip
+    folder = pages / "records" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    return process.returncode == 0
+
+
+def find(row: Row, pages: Path) -> Found | None:
+    """The row's measurement, from the newest record that has it; None when nobody has measured it."""
+    parts = pages / f"{row.benchmark}.json"
+    if parts.exists():
+        return _in_figures(row, json.loads(parts.read_text()))
+    kept = pages / "records" / "bench" / f"{row.benchmark}.json"
+    if kept.exists():
+        record = json.loads(kept.read_text())
+        load = f", load {record['load'][0]:g}"
+        return _in_lines(row, record["lines"], f"{record['date']}, {record['commit'][:7]}{load}")
+    page = pages / f"{row.benchmark}.md"
+    if page.exists():
+        lines = page.read_text().splitlines()
+        said = next((line for line in lines if line.startswith("Commit ")), "Commit unknown")
+        return _in_lines(row, lines, said.split(",")[0].removeprefix("Commit ")[:7])
+    return None
+
+
+def _in_figures(row: Row, parts: dict[str, Any]) -> Found | None:
+    for part in parts.values():
+        for figure in part["figures"]:
+            if row.regex.search(figure["name"]):
+                origin = f"{part['date']}, {part['commit'][:7]}, load {part['load'][0]:g}"
+                peer = next(
+                    (each["measured"] for each in part["figures"] if row.peer and row.peer in each["name"]), row.peer
+                )
+                return Found(figure["measured"], _number(figure["measured"]), peer, origin, figure["good"])
+    return None
+
+
+def _in_lines(row: Row, lines: list[str], origin: str) -> Found | None:
+    for line in lines:
+        if match := row.regex.search(line):
+            peer = match.groupdict().get("peer") or row.peer
+            return Found(match[1], _number(match[1]), peer, origin)
+    return None
+
+
+def _number(text: str) -> float | None:
+    match = re.search(r"-?\d[\d,]*\.?\d*", text)
+    return float(match[0].replace(",", "")) if match else None
+
+
+def line(row: Row, found: Found | None) -> tuple[str, bool | None]:
+    """The row of the table, and whether the promise is kept; None when that is not known or there is no target."""
+    target = f"{row.direction} {row.target:,.10g}" if row.direction is not None and row.target is not None else ""
+    if found is None:
+        return f"| {row.figure} | {target} | not measured | | | | |", None
+    kept: bool | None = found.good
+    ratio = ""
+    if row.target is not None and found.number is not None:
+        kept = found.number >= row.target if row.direction == "at least" else found.number <= row.target
+        numbers = (
+            (found.number, row.target) if row.target > 0 else (row.target, found.number)
+        )  # of two losses the smaller
+        ratio = f"{numbers[0] / numbers[1]:.2f}" if row.target and found.number else ""
+    verdict = {None: "", True: "met", False: f"**missed**{': ' + row.why_missed if row.why_missed else ''}"}[kept]
+    return f"| {row.figure} | {target} | {found.text} | {ratio} | {found.peer} | {verdict} | {found.origin} |", kept
+
+
+def learning(pages: Path) -> list[str]:
+    """Interquartile means with stratified bootstrap intervals, over the seeds that have records."""
+    from scores import CASES
+
+    records = Records("scores", pages / "records")
+    rows, shares = [], []
+    for case in CASES:
+        last = [float(record["last"]) for record in records.of(case.file_name)]
+        if not last:
+            continue
+        low, high = interval([last])
+        rows.append(
+            f"| {case.algo} | {case.env_id} | {len(last)} | {iqm(last):.1f} | {low:.1f} to {high:.1f} | {case.least:g} |"
+        )
+        shares.append([normalised(score, RANDOM_RETURNS[case.env_id], case.least) for score in last])
+    if not rows:
+        return ["No seed has a record yet: `python tests/benchmarks/scores.py`."]
+    low, high = interval(shares)
+    everything = [share for case_shares in shares for share in case_shares]
+    return [
+        "Interquartile mean over the seeds of the last 100 training episodes; 95 % intervals by a stratified bootstrap.",
+        "",
+        "| algorithm | environment | seeds | IQM | 95 % | target |",
+        "|---|---|---|---|---|---|",
+        *rows,
+        f"| all | 0: random, 1: the target | {len(everything)} | {iqm(everything):.3f} | {low:.3f} to {high:.3f} | 1 |",
+    ]
+
+
+def collect(pages: Path) -> str:
+    """The whole page, from the records."""
+    lines = [
+        "# Benchmarks",
+        "",
+        "Made by `make bench` (`--collect` makes the page anew from the records). Each figure stands with the date and commit",
+        "of its own record, and the machine's load when it began: above the number of cores, others were at work.",
+        f"The newest records are of: {machine()}.",
+        "",
+    ]
+    kept = missed = unknown = 0
+    body: list[str] = []
+    area = ""
+    for row in ROWS:
+        if row.area != area:
+            area = row.area
+            body += [
+                "",
+                f"## {area}",
+                "",
+                "| Figure | Target | Measured | Ratio | Beside it | | Record |",
+                "|---|---|---|---|---|---|---|",
+            ]
+        found = find(row, pages)
+        text, good = line(row, found)
+        body.append(text)
+        kept, missed, unknown = kept + (good is True), missed + (good is False), unknown + (found is None)
+        if row.area == "Learning" and row is [each for each in ROWS if each.area == "Learning"][-1]:
+            body += ["", *learning(pages)]
+    others = sorted(path.name for path in pages.glob("*.md") if path.name != "README.md")
+    lines += [f"Of {len(ROWS)} promises {kept} are met, {missed} missed, {unknown} not measured."]
+    tail = ["", "## Pages", "", *(f"- [{name.removesuffix('.md')}]({name})" for name in others)]
+    return "\n".join([*lines, *body, *tail]) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "names", nargs="*", choices=[*COMMANDS, []], help="which benchmarks; those of minutes by default"
+    )
+    parser.add_argument("--collect", action="store_true", help="run nothing")
+    parser.add_argument("--out", type=Path, default=PAGES)
+    args = parser.parse_args()
+    chosen = [] if args.collect else args.names or [name for name, command in COMMANDS.items() if command.everyday]
+    failed = [name for name in chosen if not run(name, args.out)]
+    page = collect(args.out)
+    (args.out / "README.md").write_text(page)
+    print(page)
+    if failed:
+        print(f"these say that a target was missed, or could not be run: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

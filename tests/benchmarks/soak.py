@@ -1,0 +1,295 @@
+"""Many live runs with churn for hours: memory and connections have to stay where they are, and the log quiet.
+
+    python tests/benchmarks/soak.py [--minutes 120] [--live 200] [--record build/soak.jsonl] [--fresh]
+
+Runs on pretended nodes whose workers are players (operator_fleet.py): each talks as a worker does for one to five minutes,
+ends, and is replaced by a new one; half of the ended runs are deleted, the others stay. Every ten seconds the operator's
+memory, descriptors and sockets are noted in the record. A soak that was stopped goes on with its record until the minutes are
+full; each stretch has an operator of its own. Slopes are those of the newest stretch without its first minutes, with 95 %
+intervals over means of a minute. Writes docs/benchmarks/soak.{json,md}; 20 minutes is the short form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from chaos import Patient
+from operator_fleet import Player, _talk, bound_token
+from operator_lab import (
+    Client,
+    Cluster,
+    Figure,
+    OperatorProcess,
+    authority,
+    cluster,
+    completed,
+    make_namespace,
+    note,
+    pods_path,
+    run_body,
+    runs_path,
+    surroundings,
+)
+from reporting import publish_figures
+
+Object = dict[str, Any]
+SAMPLE_SECONDS = 10.0
+WARM_UP_MINUTES = 5.0
+SHORTEST, LONGEST = 60.0, 300.0
+EXPLAINED = {
+    r"refused: the run is (over|done with this pod)": "a player that speaks a moment longer than its pod lives",
+    r"is (slow|late).*loop|event loop": "the machine was busy with others",
+}
+"""Lines of warning that belong to what is done here, and why."""
+
+
+class Crowd:
+    """So many live runs; each that ends is replaced."""
+
+    def __init__(self, made: Cluster, client: Patient, operator: OperatorProcess, live: int, seed: int) -> None:
+        self.client, self.live = client, live
+        self.namespace = make_namespace(made, "soak")
+        self._target, self._ca = f"localhost:{operator.gateway_port}", authority(made)
+        self._chance = random.Random(seed)
+        self._numbers = 0
+        self.ended = 0
+        self.wrong: list[str] = []
+        self.talking = 0
+
+    async def keep(self) -> None:
+        """Until cancelled."""
+        places = [asyncio.create_task(self._place(number)) for number in range(self.live)]
+        try:
+            await asyncio.gather(*places)
+        finally:
+            for place in places:
+                place.cancel()
+
+    async def _place(self, number: int) -> None:
+        await asyncio.sleep(number * 0.3)
+        while True:
+            self._numbers += 1
+            name = f"run-{self._numbers:06}"
+            try:
+                await self._life(name, self._chance.uniform(SHORTEST, LONGEST), self._chance.random() < 0.5)
+                self.ended += 1
+            except Exception as error:  # noqa: BLE001 - counted and shown at the end
+                self.wrong.append(f"{name}: {error!r}")
+
+    async def _life(self, name: str, seconds: float, deleted: bool) -> None:
+        path = runs_path(self.namespace, name)
+        await self.client("POST", runs_path(self.namespace), run_body(name))
+        status = await self._reach(path, "HSHK")
+        token = await bound_token(self.client, self.namespace, status["podName"], status["podUID"])  # type: ignore[arg-type]
+        player = Player(self._target, self._ca, token, status["runId"], status["attempt"])
+        connected = asyncio.create_task(player.run())
+        player.emit("run_started", attempt=status["attempt"])
+        words = asyncio.create_task(_talk(player))
+        self.talking += 1
+        try:
+            await asyncio.sleep(seconds)
+            words.cancel()
+            await player.until_acknowledged(player.emit("run_completed"))
+            body = {"status": completed(status["runId"], status["attempt"])}
+            await self.client("PATCH", pods_path(self.namespace, status["podName"], "status"), body)
+            status = await self._reach(path, "TERM")
+            if status.get("outcome") != "completed":
+                self.wrong.append(f"{name}: {status.get('outcome')} {status.get('reason')}")
+        finally:
+            self.talking -= 1
+            words.cancel()
+            player.close()
+            connected.cancel()
+        if deleted:
+            await self.client("DELETE", path)
+        else:
+            await self.client("DELETE", pods_path(self.namespace, status["podName"]), {"gracePeriodSeconds": 0})
+
+    async def _reach(self, path: str, state: str) -> Object:
+        deadline = time.monotonic() + 300
+        while True:
+            status = (await self.client("GET", path)).get("status") or {}
+            if status.get("fsmState") == state:
+                return dict(status)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{state} was not reached: {status.get('fsmState')}")
+            await asyncio.sleep(1)
+
+
+def sample(operator: OperatorProcess, crowd: Crowd) -> Object:
+    """What the operator holds now."""
+    assert operator.process is not None
+    folder = Path(f"/proc/{operator.process.pid}/fd")
+    sockets = descriptors = 0
+    for entry in folder.iterdir():
+        with suppress(OSError):
+            descriptors += 1
+            sockets += str(entry.readlink()).startswith("socket:")
+    cpu, memory, _ = operator.usage()
+    return {
+        "memory": round(memory, 2), "descriptors": descriptors, "sockets": sockets, "cpu": cpu, "talking": crowd.talking,
+        "ended": crowd.ended, "load": round(os.getloadavg()[0], 2),
+    }  # fmt: skip
+
+
+def slope(minutes: list[float], values: list[float]) -> tuple[float, float, float]:
+    """Per hour, with its 95 % interval: a line through the means of each minute."""
+    whole = sorted({int(minute) for minute in minutes})
+    means = np.array(
+        [np.mean([value for at, value in zip(minutes, values, strict=True) if int(at) == each]) for each in whole]
+    )
+    hours = (np.array(whole) + 0.5) / 60
+    if len(whole) < 4:
+        return float("nan"), float("-inf"), float("inf")
+    centred = hours - hours.mean()
+    rise = float(centred @ means / (centred @ centred))
+    left = means - means.mean() - rise * centred
+    error = float(np.sqrt(left @ left / (len(whole) - 2) / (centred @ centred)))
+    quantile = 1.96 + 2.4 / (len(whole) - 2)  # near Student's for more than three points
+    return rise, rise - quantile * error, rise + quantile * error
+
+
+def unexplained(log: str) -> Counter[str]:
+    """Lines of warning or worse that nothing here explains, without their numbers."""
+    found: Counter[str] = Counter()
+    for line in log.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = {"level": "error", "message": line}
+        said = str(entry.get("message", ""))
+        serious = str(entry.get("level", "")).lower() in ("warning", "error", "critical")
+        if serious and not any(re.search(pattern, said) for pattern in EXPLAINED):
+            found[re.sub(r"[0-9a-f-]{8,}|\d+", "#", said)[:160]] += 1
+    return found
+
+
+async def stretch(args: argparse.Namespace, minutes: float, number: int) -> None:
+    """One operator's time, noted in the record."""
+    nodes = 2 * args.live // 30 + 4
+    with (
+        cluster(nodes) as made,
+        tempfile.TemporaryDirectory() as folder,
+        OperatorProcess(made, Path(folder)) as operator,
+        args.record.open("a") as record,
+    ):
+        operator.start()
+        async with Client(made, connections=args.live) as client:
+            crowd = Crowd(made, Patient(client), operator, args.live, number)
+            keeping = asyncio.create_task(crowd.keep())
+            began, said = time.monotonic(), 0.0
+            while (passed := (time.monotonic() - began) / 60) < minutes:
+                await asyncio.sleep(SAMPLE_SECONDS)
+                noted = {"stretch": number, "minute": round(passed, 3), **sample(operator, crowd)}
+                record.write(json.dumps(noted) + "\n")
+                record.flush()
+                if passed - said > 1:
+                    said = passed
+                    note(f"{passed:.0f} of {minutes:.0f} min: {noted}")
+                if keeping.done():
+                    await keeping
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
+        odd = unexplained(operator.log.read_text())
+        ending = {
+            "stretch": number,
+            "wrong": crowd.wrong[:20],
+            "unexplained": dict(odd.most_common(20)),
+            **surroundings(),
+        }
+        record.write(json.dumps(ending) + "\n")
+        operator.stop()
+
+
+def judge(lines: list[Object]) -> list[Figure]:
+    """The record as figures."""
+    samples = [line for line in lines if "memory" in line]
+    endings = [line for line in lines if "unexplained" in line]
+    warm = [line for line in samples if line["minute"] >= WARM_UP_MINUTES] or samples
+    minutes = sum(max((line["minute"] for line in samples if line["stretch"] == each), default=0)
+                  for each in {line["stretch"] for line in samples})  # fmt: skip
+    live = float(np.median([line["talking"] for line in warm])) if warm else 0.0
+    figures = [
+        Figure("minutes", f"{minutes:.0f}", "at least 120", minutes >= 119),
+        Figure("live runs, median", f"{live:.0f}", "about 200", live >= 190),
+        Figure("runs that came and went", f"{sum(_last(samples, each, 'ended') for each in {s['stretch'] for s in samples})}"),
+        Figure("operator's memory after the first minutes", f"{min(s['memory'] for s in warm):.0f} to "
+               f"{max(s['memory'] for s in warm):.0f} MiB"),
+        Figure("operator's CPU", f"{100 * _rate(samples):.1f} % of a core"),
+    ]  # fmt: skip
+    watched = (("memory", "memory", "MiB"), ("connections", "sockets", "sockets"), ("descriptors", "descriptors", ""))
+    for name, key, unit in watched:
+        newest = max((line["stretch"] for line in warm), default=0)
+        chosen = [line for line in warm if line["stretch"] == newest]
+        rise, low, high = slope([line["minute"] for line in chosen], [line[key] for line in chosen])
+        text = f"{rise:+.2f} {unit} an hour ({low:+.2f} to {high:+.2f})"
+        known = None if np.isnan(rise) else low <= 0
+        figures.append(Figure(f"{name}, slope", text, "0 within the interval, or falling", known))
+    wrong = [sentence for ending in endings for sentence in ending["wrong"]]
+    odd: Counter[str] = Counter()
+    for ending in endings:
+        odd.update(ending["unexplained"])
+    figures.append(Figure("runs that ended wrongly", f"{len(wrong)}", "0", not wrong))
+    figures.append(Figure("unexplained lines of warning or worse", f"{sum(odd.values())}", "0", not odd))
+    for said, count in odd.most_common(8):
+        figures.append(Figure("line in the log", f"{count} times: {said}"))
+    figures.append(Figure("load of the machine, median", f"{np.median([line['load'] for line in samples]):.1f}"))
+    return figures
+
+
+def _last(samples: list[Object], number: int, key: str) -> int:
+    return int([line[key] for line in samples if line["stretch"] == number][-1])
+
+
+def _rate(samples: list[Object]) -> float:
+    first, last = samples[0], [line for line in samples if line["stretch"] == samples[0]["stretch"]][-1]
+    return float((last["cpu"] - first["cpu"]) / max(1e-9, 60 * (last["minute"] - first["minute"])))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--live", type=int, default=200)
+    parser.add_argument("--record", type=Path, default=Path("build/soak.jsonl"), help="goes on with it, if it is there")
+    parser.add_argument("--fresh", action="store_true", help="forget what is in the record")
+    parser.add_argument("--out", type=Path, default=None, help="where results go instead of docs/benchmarks")
+    args = parser.parse_args()
+    args.record.parent.mkdir(parents=True, exist_ok=True)
+    if args.fresh:
+        args.record.unlink(missing_ok=True)
+    lines = _read(args.record)
+    done: dict[int, float] = {}
+    for line in lines:
+        done[line["stretch"]] = max(done.get(line["stretch"], 0.0), line.get("minute", 0.0))
+    left = args.minutes - sum(done.values())
+    facts = surroundings()
+    if left > 1:
+        note(f"{sum(done.values()):.0f} min are in the record, {left:.0f} to go; load {facts['load']}")
+        asyncio.run(stretch(args, left, max(done, default=0) + 1))
+    figures = judge(_read(args.record))
+    part = {"title": f"{args.live} live runs", **facts, "figures": [dataclasses.asdict(figure) for figure in figures]}
+    publish_figures("soak", "Soak: many live runs with churn", __doc__ or "", {"soak": part}, args.out)
+    return 1 if any(figure.good is False and figure.target == "0" for figure in figures) else 0
+
+
+def _read(path: Path) -> list[Object]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""One table from many records: what was measured is judged by its target, and what was not is said."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("bench")
+
+
+@pytest.fixture
+def robust(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("robust")
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    """Records of two benchmarks, one of each kind."""
+    figures = [
+        {"name": "p50, runs as a share of Jobs", "measured": "0.40", "target": "at most 0.50", "good": True},
+        {"name": "p99, runs as a share of Jobs", "measured": "5.67", "target": "at most 0.50", "good": False},
+    ]
+    part = {
+        "commit": "abcdefghij",
+        "date": "2026-01-01",
+        "load": [0.5, 0, 0],
+        "machine": "m",
+        "title": "t",
+        "figures": figures,
+    }
+    (tmp_path / "operator.json").write_text(json.dumps({"burst": part}))
+    lines = [
+        "algorithm  environment  steps",
+        "ppo   CartPole-v1   20,038   3,700",
+        "pqn   CartPole-v1   15,000   5,600",
+    ]
+    record = {"lines": lines, "commit": "0123456789", "date": "2026-01-02", "load": [3.0, 0, 0]}
+    (tmp_path / "records" / "bench").mkdir(parents=True)
+    (tmp_path / "records" / "bench" / "throughput.json").write_text(json.dumps(record))
+    return tmp_path
+
+
+def rows(page: str, begins: str) -> list[list[str]]:
+    found = [line for line in page.splitlines() if line.startswith(f"| {begins}")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
+
+
+def test_a_figure_is_judged_and_names_its_record(bench: Any, pages: Path) -> None:
+    page = bench.collect(pages)
+    ppo = rows(page, "ppo, steps")[0]
+    assert ppo[1:] == ["at least 14,000", "20,038", "1.43", "upstream 3,700", "met", "2026-01-02, 0123456, load 3"]
+    assert rows(page, "pqn, steps")[0][5] == "**missed**"
+    assert rows(page, "burst, p50")[0][2:6] == ["0.40", "0.80", "Jobs = 1", "met"]
+    assert rows(page, "burst, p99")[0][5].startswith("**missed**: ")
+
+
+def test_what_was_not_measured_is_not_met(bench: Any, pages: Path) -> None:
+    page = bench.collect(pages)
+    assert rows(page, "dqn, steps")[0][2] == "not measured"
+    summary = next(line for line in page.splitlines() if line.startswith("Of "))
+    assert " 2 are met, 2 missed" in summary
+
+
+def test_every_row_has_a_benchmark_and_every_pattern_a_number(bench: Any) -> None:
+    for row in bench.ROWS:
+        assert row.benchmark in bench.COMMANDS or row.benchmark == "operator", row.figure
+        assert row.regex.groups >= 1 or row.benchmark in ("operator", "chaos", "soak"), row.figure
+        assert (row.direction is None) == (row.target is None), row.figure
+
+
+def test_the_interquartile_mean_leaves_out_both_ends(robust: Any) -> None:
+    assert robust.iqm([0, 10, 20, 30, 1000]) == 20
+    assert robust.iqm([1, 2, 3, 100]) == 2.5
+    assert robust.iqm([7]) == 7
+
+
+def test_an_interval_holds_the_statistic_and_narrows_with_more_seeds(robust: Any) -> None:
+    few, many = [float(n) for n in range(5)], [float(n) for n in range(5)] * 20
+    low, high = robust.interval([few])
+    assert low <= robust.iqm(few) <= high
+    closer = robust.interval([many])
+    assert closer[1] - closer[0] < (high - low) / 2
+    assert robust.interval([few]) == (low, high), "the same seed draws the same"
+    assert robust.interval([[5.0] * 5, [5.0] * 3]) == (5.0, 5.0)
+
+
+def test_cases_are_resampled_apart(robust: Any) -> None:
+    """Two cases that never vary have no spread together, however far apart they are: no case is drawn more often by chance."""
+    assert robust.interval([[0.0] * 5, [100.0] * 5], statistics.fmean) == (50.0, 50.0)

@@ -1,0 +1,104 @@
+"""The judges of chaos and soak: they see what was lost, and nothing where nothing was."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module
+
+
+def told(*events: tuple[str, int]) -> list[dict[str, Any]]:
+    return [{"event": name, "payload": {"step": step}, "seq": number} for number, (name, step) in enumerate(events, 1)]
+
+
+def test_a_start_from_further_back_than_one_interval_is_seen(load: Any) -> None:
+    chaos_real = load("chaos_real")
+    saved, started = "checkpoint_saved", "training_started"
+    fine = told((started, 0), (saved, 5000), (saved, 10_000), (started, 10_000), (started, 5000))
+    assert list(chaos_real.steps_back(fine)) == []
+    assert len(list(chaos_real.steps_back(told((started, 0), (saved, 15_000), (started, 0))))) == 1
+
+
+def story(load: Any, fate: str) -> Any:
+    made = load("chaos").Story("ns", "run", random.Random(1))
+    made.fate, made.expected = fate, load("chaos").OUTCOMES.get(fate, "completed")
+    made.log = told(("run_started", 0), ("checkpoint_saved", 250), ("run_completed", 0))
+    return made
+
+
+def judged(load: Any, fate: str, **status: Any) -> list[str]:
+    good = {
+        "fsmState": "TERM", "outcome": "completed", "attempt": 1, "session": {"lastEvent": 3}, "checkpoint": {"step": 250},
+        "transitions": [{"to": "INIT", "at": "1"}, {"to": "TERM", "at": "2"}],
+    }  # fmt: skip
+
+    class Stage:
+        stories = {("ns", "run"): story(load, fate)}  # noqa: RUF012 - a stand-in
+
+    run = {"metadata": {"namespace": "ns", "name": "run"}, "status": {**good, **status}}
+    return [promise for promise, broken in load("chaos").wrong_ends(Stage, [run]).items() if broken]
+
+
+@pytest.mark.parametrize(
+    ("fate", "status", "broken"),
+    [
+        ("completes", {}, []),
+        ("completes", {"fsmState": "EXEC"}, ["outcome"]),
+        ("completes", {"outcome": "failed"}, ["outcome"]),
+        ("is canceled", {"outcome": "canceled"}, []),
+        ("is canceled", {}, ["outcome"]),
+        ("completes", {"attempt": 2}, ["attempts"]),
+        ("loses its pod", {"attempt": 2}, []),
+        ("completes", {"session": {"lastEvent": 2}}, ["events"]),
+        ("completes", {"checkpoint": {"step": -1}}, ["checkpoint"]),
+        ("completes", {"transitions": [{"to": "INIT", "at": "2"}, {"to": "TERM", "at": "1"}]}, ["time"]),
+    ],
+)
+def test_each_broken_promise_is_named(load: Any, fate: str, status: dict[str, Any], broken: list[str]) -> None:
+    assert judged(load, fate, **status) == broken
+
+
+def test_the_seed_draws_the_same_fates(load: Any) -> None:
+    chaos = load("chaos")
+    drawn = [
+        [chaos.Story("ns", str(n), chance).fate for n in range(50)] for chance in (random.Random(5), random.Random(5))
+    ]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) > 3
+
+
+def test_a_slope_is_told_from_noise(load: Any) -> None:
+    slope = load("soak").slope
+    chance = random.Random(0)
+    minutes = [n / 6 for n in range(120)]
+    flat = [100 + chance.gauss(0, 1) for _ in minutes]
+    rise, low, high = slope(minutes, flat)
+    assert low < 0 < high
+    assert low < rise < high
+    leak = [value + minute for value, minute in zip(flat, minutes, strict=True)]
+    assert slope(minutes, leak)[1] > 50, "a MiB a minute is 60 an hour"
+    assert math.isnan(slope(minutes[:6], flat[:6])[0]), "too short to say"
+
+
+def test_lines_that_nobody_explains_are_counted(load: Any) -> None:
+    lines = [
+        json.dumps({"level": "info", "message": "fine"}),
+        json.dumps({"level": "warning", "message": "refused: the run is over"}),
+        json.dumps({"level": "error", "message": "pod 12345678-aaaa is odd"}),
+        json.dumps({"level": "error", "message": "pod 87654321-bbbb is odd"}),
+        "Traceback (most recent call last):",
+    ]
+    assert load("soak").unexplained("\n".join(lines)) == {"pod # is odd": 2, "Traceback (most recent call last):": 1}
