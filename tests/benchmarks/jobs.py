@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
+
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 def environment(folder: Path, **changes: str) -> dict[str, str]:
@@ -30,7 +35,33 @@ def train(arguments: Sequence[str], folder: Path, **changes: str) -> None:
     often = {"CLEANRL_CHECKPOINT_EVERY_SECONDS": "120", "CLEANRL_CHECKPOINT_KEEP": "2", "CLEANRL_CONTINUE": "1"}
     environ = environment(folder, **{**often, **changes})
     with (folder / "log.txt").open("a") as log:
-        subprocess.run([sys.executable, *arguments], cwd=folder, env=environ, stdout=log, stderr=log, check=True)
+        command = [sys.executable, *arguments]
+        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log)
+        _running.add(process)
+        try:
+            if code := process.wait():
+                raise subprocess.CalledProcessError(code, command)
+        finally:
+            _running.discard(process)
+
+
+@contextmanager
+def stopping_together() -> Iterator[None]:
+    """A command that is told to stop ends its runs too: they save a checkpoint and go on from it next time."""
+
+    def stop(number: int, _: object) -> NoReturn:
+        for process in list(_running):
+            process.terminate()
+        for process in list(_running):
+            process.wait(60)
+        os._exit(128 + number)  # threads that wait for runs would only say that these were stopped
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def read_curve(folder: Path, tag: str = "charts/episodic_return") -> tuple[list[int], list[float]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from jobs import stopping_together
 from reporting import commit, machine
 
 FOLDER = Path("docs/benchmarks/records")
@@ -103,7 +104,7 @@ def origins(records: Iterable[Record]) -> list[str]:
     for record in records:
         dates.setdefault((record["commit"], record["machine"]), []).append(record["date"])
     return [
-        f"Commit {made_by}, {where}, {' to '.join(sorted({min(days), max(days)}))}."
+        f"- Commit {made_by}, {where}, {' to '.join(sorted({min(days), max(days)}))}."
         for (made_by, where), days in sorted(dates.items())
     ]
 
@@ -122,7 +123,7 @@ def options(about: str | None, work: str) -> argparse.ArgumentParser:
 def work_through(jobs: Sequence[Job], do: Callable[[Job], str], report: Callable[[], object], at_a_time: int) -> None:
     """Do all jobs. `do` returns what to say of a finished one; `report` brings the page up to date after each."""
     began = time.monotonic()
-    with ThreadPoolExecutor(at_a_time) as pool:
+    with stopping_together(), ThreadPoolExecutor(at_a_time) as pool:
         for done, future in enumerate(as_completed([pool.submit(do, job) for job in jobs]), 1):
             print(f"[{done}/{len(jobs)}, {time.monotonic() - began:.0f} s] {future.result()}", flush=True)
             report()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,37 @@ def test_a_seed_is_trained_once_whatever_becomes_of_the_work_folder(scores, monk
     page = (tmp_path / "out/scores.md").read_text()
     assert f"1: {record['last']:.1f}, 2: " in page
     assert (tmp_path / "out/ppo-CartPole-v1.png").stat().st_size > 1000
+
+
+def test_a_command_that_is_stopped_leaves_no_run_behind_but_its_checkpoint(tmp_path):
+    flags = [
+        "--only",
+        "dqn:CartPole-v1",
+        "--seeds",
+        "1",
+        "--work",
+        tmp_path / "work",
+        "--records",
+        tmp_path,
+        "--out",
+        tmp_path,
+    ]
+    command = [sys.executable, str(BENCHMARKS / "scores.py"), *map(str, flags)]
+    process = subprocess.Popen(command, cwd=BENCHMARKS.parents[1], stdout=subprocess.DEVNULL)
+    run = tmp_path / "work/dqn-CartPole-v1-1"
+    deadline = time.monotonic() + 120
+    while not list(run.glob("tensorboard/*/events*")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    children += [
+        c for task in Path(f"/proc/{process.pid}/task").iterdir() for c in (task / "children").read_text().split()
+    ]
+    process.terminate()
+    assert process.wait(90) == 128 + signal.SIGTERM
+    assert children
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert list(run.glob("checkpoints/step-*/manifest.json")), (run / "log.txt").read_text()
 
 
 def test_the_page_alone_needs_no_training(scores, monkeypatch, tmp_path):
