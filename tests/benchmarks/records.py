@@ -99,14 +99,15 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 
 
 def origins(records: Iterable[Record]) -> list[str]:
-    """Where figures come from, a line for each commit and machine with the dates between which it worked."""
+    """Where figures come from, a paragraph for each commit and machine with the dates between which it worked."""
     dates: dict[tuple[str, str], list[str]] = {}
     for record in records:
         dates.setdefault((record["commit"], record["machine"]), []).append(record["date"])
-    return [
-        f"- Commit {made_by}, {where}, {' to '.join(sorted({min(days), max(days)}))}."
+    lines = [
+        f"Commit {made_by}, {where}, {' to '.join(sorted({min(days), max(days)}))}."
         for (made_by, where), days in sorted(dates.items())
     ]
+    return "\n\n".join(lines).split("\n")  # a paragraph each
 
 
 def options(about: str | None, work: str) -> argparse.ArgumentParser:

@@ -161,6 +161,7 @@ def main() -> int:
                 print(start.failure, flush=True)
     finally:
         gateway.stop()
+    print(f"slowest of {len(starts)}: {max(start.wall for start in starts):.1f} s")
     if args.page:
         args.page.write_text(page(starts))
     return 0 if all(verdict(start) == "yes" for start in starts) else 1
