@@ -66,6 +66,16 @@ fuzz: setup ## hostile input for a long time (CLEANRL_FUZZ_EXAMPLES=20000); CI t
 audit: setup ## dependencies: pinned, hashed, licensed, and (where its service can be reached) not known to be vulnerable
 	$(VENV)/python dev/audit.py
 
+.PHONY: images images-clean e2e-images
+images: setup ## build both images; IMAGES="--torch cuda --extras atari" changes what goes in, IMAGES=--help lists it
+	@$(VENV)/python dev/images.py $(IMAGES)
+images-clean: setup ## remove the images and everything that building them left
+	@$(VENV)/python dev/images.py --clean
+e2e-images: setup ## build both images and train a run in pods of them: minutes, and some 20 GB of disk on the way
+	$(VENV)/python dev/images.py --archive $(IMAGES)
+	$(PYTEST) tests/images -s
+	$(VENV)/python dev/images.py --clean
+
 .PHONY: bench
 bench: setup ## the benchmarks of minutes, and one table of all figures (docs/benchmarks/README.md); ARGS=--collect only the table
 	$(VENV)/python tests/benchmarks/bench.py $(ARGS)
