@@ -12,6 +12,8 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -32,6 +34,8 @@ EXAMPLE = PROJECT / "examples" / "ppo-cartpole.yaml"
 CLUSTER = "demo"
 RELEASE, SYSTEM = "cleanrl-demo", "cleanrl-demo-system"
 NAMESPACE, RUN = "cleanrl-demo", "ppo-cartpole"
+EVALUATION = "ppo-cartpole-eval"
+"""The run of examples/mode-policy-eval.yaml, which the demo proposes at its end."""
 CRD = "cleanrlruns.mosaic.dev"
 PATIENCE_SECONDS = 60
 """How long a run may have no status before the operator is looked at."""
@@ -50,7 +54,7 @@ def main() -> int:
     try:
         if arguments.down:
             return take_down()
-        own = bool(os.environ.get("KUBECONFIG"))
+        own = has_own_cluster()
         reason = None if own else surroundings.why_no_node()
         if reason:
             cause = reason.partition(":")[0]
@@ -64,8 +68,16 @@ def main() -> int:
         sys.stderr.write(f"demo: {error}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write("\ndemo: interrupted. The run goes on in the cluster; `make demo-down` removes everything.\n")
+        sys.stderr.write(
+            "\ndemo: interrupted. What runs in the cluster goes on: `make demo` starts afresh, `make demo-down` removes it.\n"
+        )
         return 130
+
+
+def has_own_cluster() -> bool:
+    """Whether KUBECONFIG names a cluster of the user's. The demo tells people to set it to the demo's own."""
+    named = os.environ.get("KUBECONFIG")
+    return bool(named) and Path(str(named)).resolve() != Cluster(CLUSTER).kubeconfig.resolve()
 
 
 def demonstrate(tools: Tools, values: Path | None) -> int:
@@ -105,11 +117,13 @@ def install(tools: Tools, values: Path | None) -> None:
 
 def start_afresh(tools: Tools) -> None:
     """A finished run never starts again: the demo's earlier one goes, with its data."""
-    if tools.kubectl("get", "cleanrlrun", RUN, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"):
-        say("Removing the run of an earlier demo.\n")
-        tools.kubectl("delete", "cleanrlrun", RUN, "-n", NAMESPACE)
+    if tools.kubectl("get", "cleanrlrun", RUN, EVALUATION, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"):
+        say("Removing the runs of an earlier demo.\n")
+        tools.kubectl("delete", "cleanrlrun", RUN, EVALUATION, "-n", NAMESPACE, "--ignore-not-found")
         # The next run has names of its own: nothing has to wait for these to be gone.
-        tools.kubectl("delete", "pod,pvc", "-n", NAMESPACE, "-l", f"mosaic.dev/run={RUN}", "--wait=false")
+        tools.kubectl(
+            "delete", "pod,pvc", "-n", NAMESPACE, "-l", f"mosaic.dev/run in ({RUN},{EVALUATION})", "--wait=false"
+        )
 
 
 def follow(tools: Tools) -> dict[str, Any]:
@@ -238,9 +252,9 @@ def what_next(tools: Tools, status: dict[str, Any]) -> str:
     """Lines that work as they stand."""
     reader = f"{RUN}-reader"
     policy = status.get("checkpoint", {}).get("path", "checkpoints")
-    setting = "" if tools.cluster is None else f"\n  export KUBECONFIG={tools.environment['KUBECONFIG']}"
-    if tools.cluster is not None and "kubectl" in str(tools.kubectl_command[0]):
-        setting += f"\n  alias kubectl={tools.kubectl_command[0]}"
+    setting = "" if tools.cluster is None else f"\n  export KUBECONFIG={shlex.quote(tools.environment['KUBECONFIG'])}"
+    if shutil.which("kubectl") != tools.kubectl_command[0]:
+        setting += f"\n  alias kubectl={shlex.quote(tools.kubectl_command[0])}"
     return f"""
 What to look at next:{setting}
   all runs             kubectl get cleanrlruns -A
@@ -248,6 +262,9 @@ What to look at next:{setting}
   every field          kubectl explain cleanrlrun.spec
   TensorBoard          kubectl -n {NAMESPACE} port-forward pod/{reader} 6006, then http://localhost:6006
   the policy           kubectl -n {NAMESPACE} cp {reader}:/run-data/{policy} policy
+  how good it is       kubectl -n {NAMESPACE} apply -f examples/mode-policy-eval.yaml  (a hundred episodes)
+                       kubectl -n {NAMESPACE} wait crr/{EVALUATION} --for=condition=Complete --timeout=2m
+                       kubectl -n {NAMESPACE} get crr
   the manifest         kubectl -n {NAMESPACE} exec {reader} -- cat /run-data/analytics.json
   remove everything    make demo-down
 """
@@ -264,7 +281,7 @@ Reason: {status.get("reason")}. Look closer with
 
 def take_down() -> int:
     """Remove the local cluster, or what the demo made in the user's own."""
-    if not os.environ.get("KUBECONFIG"):
+    if not has_own_cluster():
         Cluster(CLUSTER).down()
         say("The demo's cluster is gone.\n")
         return 0

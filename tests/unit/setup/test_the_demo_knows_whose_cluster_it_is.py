@@ -1,0 +1,33 @@
+"""The demo tells people to point KUBECONFIG at its own cluster: that must not turn it into somebody else's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import demo
+import picture
+import pytest
+
+from devcluster import Cluster
+
+
+def test_a_kubeconfig_of_the_users_is_the_users_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert not demo.has_own_cluster()
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert not demo.has_own_cluster()
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert demo.has_own_cluster()
+
+
+def test_the_line_that_the_demo_prints_leads_back_to_its_own_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(Cluster(demo.CLUSTER).kubeconfig))
+    assert not demo.has_own_cluster()
+
+
+def test_a_picture_shows_what_stood_on_the_terminal_in_the_end() -> None:
+    transcript = (
+        "Script started on x\nfirst\r\n\r\x1b[K 10 %\r\x1b[K 90 %\r\x1b[Kdone <1>\r\n\n\nWhat to look at next:\n"
+    )
+    assert picture.shown(transcript, "What to look") == ["first", "done <1>"]
+    assert "done &lt;1&gt;" in picture.drawn(["done <1>"])
