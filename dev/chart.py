@@ -67,6 +67,10 @@ Needs Kubernetes {chart["kubeVersion"].removesuffix("-0").removeprefix(">=")} or
 
 ```sh
 helm install cleanrl helm/cleanrl-operator --namespace cleanrl-system --create-namespace
+```
+
+```sh
+# not run by our tests: it starts a pod (the end-to-end tests do)
 helm test cleanrl --namespace cleanrl-system
 ```
 
