@@ -58,7 +58,10 @@ def test_every_shell_block_is_run_or_says_why_not() -> None:
 
 
 @pytest.mark.parametrize("page", shell_blocks())
-def test_the_commands_of_a_page_work(page: Path, server: Cluster, shell: dict[str, str], tmp_path: Path) -> None:
+def test_the_commands_of_a_page_work(
+    page: Path, server: Cluster, shell: dict[str, str], finished_run: Path, tmp_path: Path
+) -> None:
+    place = workplace(tmp_path / "work", finished_run)
     with statuses(server), leaving_nothing(server):
         for block in blocks(page):
             if block.language not in ("sh", "bash") or block.text.startswith(NOT_RUN):
@@ -66,7 +69,7 @@ def test_the_commands_of_a_page_work(page: Path, server: Cluster, shell: dict[st
             check = ["-n"] if block.text.startswith("#!") else []
             answer = subprocess.run(
                 ["bash", "-euo", "pipefail", *check, "-c", block.text],
-                cwd=workplace(tmp_path),
+                cwd=place,
                 env=shell,
                 capture_output=True,
                 text=True,
@@ -144,20 +147,24 @@ def shell(server: Cluster, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def workplace(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run that has ended."""
+    folder = tmp_path_factory.mktemp("trained")
+    train = ["--algo", "ppo", "--env-id", "CartPole-v1", "--total-timesteps", "1024", "--run-id", RUN_ID]
+    command = [sys.executable, "-m", "cleanrl_worker.cli", *train, "--run-dir", str(folder / RUN_ID)]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder / RUN_ID
+
+
+def workplace(place: Path, finished_run: Path) -> Path:
     """A clone to stand in, whose results go elsewhere, with a claim that holds a finished run."""
-    place = folder / "work"
-    if place.is_dir():
-        return place
     place.mkdir()
     for name in ("helm", "examples", "crds", "docs", ".venv"):
         (place / name).symlink_to(PROJECT / name)
     small = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 1024, "run_id": "from-a-file"}
     (place / "run.json").write_text(json.dumps(small))
-    finished = place / "claim" / "runs" / RUN_ID
-    train = ["--algo", "ppo", "--env-id", "CartPole-v1", "--total-timesteps", "1024", "--run-id", RUN_ID]
-    command = [sys.executable, "-m", "cleanrl_worker.cli", *train, "--run-dir", str(finished)]
-    subprocess.run(command, cwd=place, check=True, capture_output=True)
+    shutil.copytree(finished_run, place / "claim" / "runs" / RUN_ID, symlinks=True)
     return place
 
 
