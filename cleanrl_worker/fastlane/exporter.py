@@ -8,8 +8,9 @@
 Runs in threads of the supervisor and imports neither torch nor numpy. Metrics and health are for the cluster;
 pictures show what a tenant trains, so they are answered only to callers on the loopback interface (`kubectl
 port-forward` is one) unless `expose_frames` is set. Callers are strangers: GET and HEAD only, requests of a bounded size
-that have to be over within a bounded time, a bound on open connections, a smaller one for each caller and one on streams.
-Each connection has its own thread, so a slow caller delays nobody else; training is another process altogether.
+that have to be over within a bounded time, bounds on connections and on how many a second (see `gate`), and one on streams.
+Each connection has its own thread, so a slow caller delays nobody else. Training is another process, but shares its CPU with
+this one: callers who come at once get the same page, and refused ones cost little.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import ipaddress
 import logging
 import math
 import socket
+import struct
 import sys
 import threading
 import time
@@ -34,22 +36,24 @@ from prometheus_client.exposition import choose_encoder
 
 from cleanrl_worker.fastlane import metrics
 from cleanrl_worker.fastlane.collector import RunCollector, RunState
+from cleanrl_worker.fastlane.gate import Gate
 from cleanrl_worker.fastlane.ring import Frame, RingReader
 
 __all__ = ["Exporter", "RunState"]
 
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 32
-MAX_PER_CALLER = 12
-"""Connections of one address. The rest is for others: one caller can't shut out Prometheus and the kubelet."""
 MAX_STREAMS = 4
+PAGE_SECONDS = 0.5
+"""For so long a page of metrics is the same for all who ask."""
 MAX_REQUEST_BYTES = 16 * 1024
 REQUEST_SECONDS = 15.0
 """How long a request may take from connect to the last byte, however busy the caller keeps it. Streams may go on."""
 SOCKET_TIMEOUT = 10.0
 STREAM_INTERVAL = 0.1
 _BOUNDARY = "frame"
+_NO_FAREWELL = struct.pack("ii", 1, 0)
+"""For SO_LINGER: forget the connection at once."""
 PAGE_POLICY = (
     "default-src 'none'; img-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "frame-ancestors 'none'"
@@ -78,20 +82,32 @@ class Exporter:
         self.closing = threading.Event()
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(RunCollector(state, lambda: metrics.read(run_id)))
+        self._pages: dict[str, tuple[float, bytes]] = {}
+        self._pages_lock = threading.Lock()
         self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         self._server = _Server(self._host, self.port, self)
         self.port = self._server.server_address[1]
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="exporter", daemon=True
-        ).start()
+        self._thread = threading.Thread(target=self._server.serve_forever, name="exporter", daemon=True)
+        self._thread.start()
+
+    def page(self, accept: str) -> tuple[bytes, str]:
+        """The metrics in the form that a caller asks for, and that form's name."""
+        encoder, content_type = choose_encoder(accept)
+        with self._pages_lock:
+            made, page = self._pages.get(content_type, (-math.inf, b""))
+            if time.monotonic() - made > PAGE_SECONDS:
+                page = encoder(self.registry)
+                self._pages[content_type] = time.monotonic(), page
+            return page, content_type
 
     def close(self) -> None:
         """Stop listening and end the streams. Safe to call twice, and before `start`."""
         self.closing.set()
-        if self._server is not None:
-            self._server.shutdown()
+        if self._server is not None and self._thread is not None:
+            self._thread.join()
             self._server.server_close()
             self._server = None
         self.frames.close()
@@ -163,13 +179,14 @@ def _encode(frame: Frame, image_format: str) -> bytes:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64
+    request_queue_size = 1024
 
     def __init__(self, host: str, port: int, exporter: Exporter) -> None:
         self.exporter = exporter
+        self._gate = Gate()
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, tuple[str, float]] = {}
-        """Each connection with its caller's address and the time by which it has to be over."""
+        self._deadlines: dict[socket.socket, float] = {}
+        """The time by which each connection has to be over."""
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), _Handler)
@@ -181,32 +198,48 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def serve_forever(self, poll_interval: float = 0.2) -> None:
+        """Until the exporter closes. The standard loop spends ten times as much on a connection that is refused."""
+        self.socket.settimeout(poll_interval)
+        looked = time.monotonic()
+        while not self.exporter.closing.is_set():
+            if time.monotonic() - looked >= poll_interval:
+                looked = time.monotonic()
+                self._hang_up_on_the_late(looked)
+            try:
+                request, address = self.socket.accept()
+            except TimeoutError:
+                continue
+            except OSError as error:  # the caller has left already, or there are no descriptors to be had
+                log.debug("exporter: a connection was lost: %s", error)
+                self.exporter.closing.wait(0.05)
+                continue
+            if self._gate.admit(address[0]):
+                self._serve(request, address)
+                continue
+            request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_FAREWELL)
+            request.close()
+            if rest := self._gate.rest():
+                self.exporter.closing.wait(rest)
+
+    def _serve(self, request: socket.socket, address: Any) -> None:
         with self._lock:
-            of_caller = sum(caller == client_address[0] for caller, _ in self._open.values())
-            taken = len(self._open) < MAX_CONNECTIONS and of_caller < MAX_PER_CALLER
-            if taken:
-                self._open[request] = (client_address[0], time.monotonic() + REQUEST_SECONDS)
-        if not taken:
-            self.shutdown_request(request)
-            return
+            self._deadlines[request] = time.monotonic() + REQUEST_SECONDS
         try:
-            super().process_request(request, client_address)
+            self.process_request(request, address)
         except RuntimeError:  # no thread to be had
-            self._forget(request)
+            self._forget(request, address)
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._forget(request)
+            self._forget(request, client_address)
 
-    def service_actions(self) -> None:
-        """Called by the loop a few times a second: hang up on requests whose time is over."""
-        now = time.monotonic()
+    def _hang_up_on_the_late(self, now: float) -> None:
         with self._lock:
-            late = [request for request, (_, deadline) in self._open.items() if now > deadline]
+            late = [request for request, deadline in self._deadlines.items() if now > deadline]
         for request in late:
             with contextlib.suppress(OSError):  # it has just ended by itself
                 request.shutdown(socket.SHUT_RDWR)
@@ -214,12 +247,13 @@ class _Server(ThreadingHTTPServer):
     def may_go_on(self, request: socket.socket) -> None:
         """This connection is a stream: it ends with its viewer, not with the time of a request."""
         with self._lock:
-            if request in self._open:
-                self._open[request] = (self._open[request][0], math.inf)
+            if request in self._deadlines:
+                self._deadlines[request] = math.inf
 
-    def _forget(self, request: socket.socket) -> None:
+    def _forget(self, request: socket.socket, address: Any) -> None:
         with self._lock:
-            self._open.pop(request, None)
+            self._deadlines.pop(request, None)
+        self._gate.leave(address[0])
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
         """A caller that hangs up or stalls is its own affair; anything else is a fault of ours and goes to the log."""
@@ -283,8 +317,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - the base class looks for this name
 
     def _metrics(self) -> None:
-        encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
-        self._answer(HTTPStatus.OK, encoder(self.server.exporter.registry), content_type)
+        page, content_type = self.server.exporter.page(self.headers.get("Accept", ""))
+        self._answer(HTTPStatus.OK, page, content_type)
 
     def _healthz(self) -> None:
         state = self.server.exporter.state()

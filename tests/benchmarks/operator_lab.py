@@ -581,25 +581,40 @@ def surroundings() -> Object:
     }
 
 
-def publish(part: str, title: str, figures: list[Figure], facts: Object, *, folder: Path | None = None) -> None:
-    """Print the table, and put it into docs/benchmarks/operator.{json,md}, where each part replaces its last self."""
+def publish(
+    part: str, title: str, figures: list[Figure], facts: Object, *, folder: Path | None = None, store: str = "operator"
+) -> None:
+    """Print the table, and put it into docs/benchmarks/`store`.{json,md}, where each part replaces its last self."""
     width = max(len(figure.name) for figure in figures)
     print(f"\n{title}\n{facts['date']}, commit {facts['commit']}, {facts['machine']}, load {facts['load']}")
     for figure in figures:
         print(f"  {figure.name:{width}}  {figure.measured:>28}  {figure.target:>24}  {figure.verdict}")
     target = folder or PROJECT / "docs" / "benchmarks"
     target.mkdir(parents=True, exist_ok=True)
-    store = target / "operator.json"
-    known = json.loads(store.read_text()) if store.exists() else {}
+    file = target / f"{store}.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
     known[part] = {"title": title, **facts, "figures": [dataclasses.asdict(figure) for figure in figures]}
-    store.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
-    (target / "operator.md").write_text(_page(known))
+    file.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    (target / f"{store}.md").write_text(_page(known, *PAGES[store]))
 
 
-def _page(parts: Object) -> str:
-    lines = ["# The operator, measured", ""]
-    lines += [
+PAGES = {
+    "operator": (
+        "The operator, measured",
         "Made by `tests/benchmarks/operator_*.py` on a real API server with pretended nodes.",
+    ),
+    "shows": (
+        "What a run shows, measured",
+        "Made by `tests/benchmarks/freshness.py`, `exporter_under_attack.py` and `first_page.py`.",
+    ),
+}
+"""Title and origin of each page."""
+
+
+def _page(parts: Object, title: str, origin: str) -> str:
+    lines = [f"# {title}", ""]
+    lines += [
+        origin,
         "Load averages are of the moment when the measurement began: above the number of cores, others were at work.",
         "",
     ]

@@ -5,6 +5,7 @@ import importlib.resources
 import io
 import re
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,11 +16,20 @@ import pytest
 from PIL import Image
 
 from cleanrl_worker.fastlane import exporter as exporter_module
+from cleanrl_worker.fastlane import gate
 from cleanrl_worker.fastlane.collector import run_metrics
 from cleanrl_worker.fastlane.exporter import Exporter, RunState
 from cleanrl_worker.fastlane.metrics import Snapshot
 from cleanrl_worker.fastlane.publisher import Publisher
 from cleanrl_worker.fastlane.settings import FastLaneSettings
+
+
+def hung_up(connection: socket.socket) -> bool:
+    connection.settimeout(10)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 class Harness:
@@ -149,23 +159,19 @@ def test_streams_are_bounded_and_leave_room_for_scrapes(harness: Harness) -> Non
 
 def test_silent_callers_take_no_more_than_their_share(harness: Harness) -> None:
     """More connections than allowed, none of which says a word: the surplus is closed, and the port keeps answering."""
-    silent = [
-        socket.create_connection(("127.0.0.1", harness.exporter.port))
-        for _ in range(exporter_module.MAX_CONNECTIONS + 8)
-    ]
-    closed = 0
-    for connection in silent[-8:]:
-        connection.settimeout(10)
-        closed += connection.recv(1) == b""
-    assert closed == 8
+    silent = [socket.create_connection(("127.0.0.1", harness.exporter.port)) for _ in range(gate.MAX_CONNECTIONS + 8)]
+    assert all(hung_up(connection) for connection in silent[-8:])
     for connection in silent:
         connection.close()
-    for _ in range(50):  # the freed places come back as the threads notice
+    deadline = time.monotonic() + 30
+    while (
+        time.monotonic() < deadline
+    ):  # the freed places come back as the threads notice, and the caller's turns in time
         try:
             if harness.get("/metrics")[0] == 200:
                 return
         except (OSError, http.client.HTTPException):
-            continue
+            time.sleep(0.2)
     pytest.fail("the exporter never recovered")
 
 
@@ -235,14 +241,9 @@ def test_the_page_names_figures_that_exist() -> None:
 
 
 def test_one_caller_leaves_room_for_others(harness: Harness) -> None:
-    greedy = [
-        socket.create_connection(("127.0.0.1", harness.exporter.port))
-        for _ in range(exporter_module.MAX_CONNECTIONS * 2)
-    ]
+    greedy = [socket.create_connection(("127.0.0.1", harness.exporter.port)) for _ in range(gate.MAX_CONNECTIONS * 2)]
     try:
-        surplus = greedy[exporter_module.MAX_PER_CALLER]
-        surplus.settimeout(10)
-        assert surplus.recv(1) == b""
+        assert hung_up(greedy[gate.MAX_PER_CALLER])
         assert harness.get("/metrics", own_address())[0] == 200
     finally:
         for connection in greedy:
@@ -259,9 +260,30 @@ def test_threads_are_bounded_however_many_call(harness: Harness) -> None:
             callers.append(socket.create_connection(("127.0.0.1", harness.exporter.port), timeout=1))
         except OSError:  # the queue is full: refused by the kernel
             continue
-    assert threading.active_count() - before <= exporter_module.MAX_PER_CALLER
+    assert threading.active_count() - before <= gate.MAX_PER_CALLER
     for caller in callers:
         caller.close()
+
+
+def test_a_caller_who_asks_without_end_is_answered_a_few_times_a_second_and_others_as_ever(harness: Harness) -> None:
+    answered = refused = 0
+    for _ in range(200):
+        try:
+            answered += harness.get("/healthz")[0] == 200
+        except (OSError, http.client.HTTPException):
+            refused += 1
+    assert answered >= gate.BURST - 1
+    assert refused > answered, "it was served as often as it liked"
+    assert harness.get("/metrics", own_address())[0] == 200
+
+
+def test_those_who_come_at_once_get_one_page(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter_module, "PAGE_SECONDS", 60.0)
+    before = harness.get("/metrics")
+    harness.state = RunState(step=6, total_steps=10)
+    assert harness.get("/metrics") == before
+    monkeypatch.setattr(exporter_module, "PAGE_SECONDS", -1.0)
+    assert harness.get("/metrics") != before
 
 
 def test_headers_without_end_are_cut_off(harness: Harness) -> None:
@@ -301,5 +323,5 @@ def test_a_stream_may_go_on_beyond_a_requests_time(harness: Harness, monkeypatch
         connection.request("GET", "/stream")
         answer = connection.getresponse()
         assert answer.readline() == b"--frame\r\n"
-    assert [deadline for _, deadline in server._open.values()] == [float("inf")]
+    assert list(server._deadlines.values()) == [float("inf")]
     connection.close()
