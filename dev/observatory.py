@@ -215,7 +215,7 @@ class OperatorPage:
 
 
 @contextlib.contextmanager
-def watched_run(folder: Path) -> Iterator[Prometheus]:
+def watched_run(folder: Path, interval: str = "1s") -> Iterator[Prometheus]:
     """A worker that trains CartPole, the operator's page about it, and a Prometheus that scrapes both."""
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("CLEANRL_", "MOSAIC_"))}
@@ -233,7 +233,7 @@ def watched_run(folder: Path) -> Iterator[Prometheus]:
                 "worker": (f"127.0.0.1:{port}", {"namespace": NAMESPACE, "run": RUN}),
                 "operator": (f"127.0.0.1:{page.port}", {}),
             }
-            with Prometheus(folder, targets) as prometheus:
+            with Prometheus(folder, targets, interval=interval) as prometheus:
                 yield prometheus
     finally:
         end(worker)

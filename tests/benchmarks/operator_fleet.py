@@ -4,7 +4,7 @@
 
 `lives`: runs whose pods start on pretended nodes; for each a player registers at the gateway over TLS with a token that is
 bound to the pod, tells the run's story, waits until it is acknowledged, and lets the pod end with its record. `restart`:
-finished and running runs that an operator finds when it starts. `idle`: live sessions that report figures every 10 s and a
+finished and running runs that an operator finds when it starts. `idle`: live sessions that report figures every 5 s and a
 heartbeat every 30 s, as workers do. Nothing here fails for being slow; a run that ends wrongly does.
 """
 
@@ -56,7 +56,7 @@ Object = dict[str, Any]
 PARTS = ("lives", "restart", "idle")
 PODS_PER_NODE = 30
 WALK = ["INIT", "HSHK", "RDY", "EXEC", "TERM"]
-SCALARS_SECONDS, HEARTBEAT_SECONDS = 10.0, 30.0
+SCALARS_SECONDS, HEARTBEAT_SECONDS = 5.0, 30.0
 
 
 class Player:
@@ -65,7 +65,7 @@ class Player:
     def __init__(self, target: str, ca: bytes, token: str, run_id: str, attempt: int) -> None:
         self._target, self._ca, self._token = target, ca, token
         self._run_id, self._attempt = run_id, attempt
-        self._events: list[Object] = []
+        self.events: list[Object] = []
         self._sent = 0
         self._news = asyncio.Event()
         self._over = False
@@ -74,9 +74,9 @@ class Player:
         self.cuts = 0
 
     def emit(self, event: str, **payload: Any) -> int:
-        number = len(self._events) + 1
+        number = len(self.events) + 1
         line = {"event": event, "payload": payload, "run_id": self._run_id, "seq": number, "timestamp": time.time()}
-        self._events.append(line)
+        self.events.append(line)
         self._news.set()
         return number
 
@@ -111,11 +111,11 @@ class Player:
         credentials = grpc.ssl_channel_credentials(root_certificates=self._ca)
         async with grpc.aio.secure_channel(self._target, credentials, options=limits.CLIENT_OPTIONS) as channel:
             stub = rpc.SessionServiceStub(channel)  # type: ignore[no-untyped-call]
-            first = round(self._events[0]["timestamp"] * 1e6) if self._events else 0
+            first = round(self.events[0]["timestamp"] * 1e6) if self.events else 0
             request = pb.RegisterWorkerRequest(
                 run_id=self._run_id, worker_id="player", worker_kind="cleanrl", proto_version=limits.PROTO_VERSION,
                 schema_id="cleanrl.ppo", schema_version=1, supports_pause=True, supports_checkpoint=True,
-                algo="ppo", env_id="CartPole-v1", attempt=self._attempt, last_number=len(self._events), log_epoch=first,
+                algo="ppo", env_id="CartPole-v1", attempt=self._attempt, last_number=len(self.events), log_epoch=first,
             )  # fmt: skip
             bearer = (("authorization", f"Bearer {self._token}"),)
             reply = await stub.RegisterWorker(request, metadata=bearer, timeout=30)
@@ -128,8 +128,8 @@ class Player:
 
     async def _outgoing(self) -> AsyncIterator[pb.Up]:
         while not self._over:
-            while self._sent < len(self._events):
-                yield pb.Up(event=encode(self._events[self._sent], self._sent))
+            while self._sent < len(self.events):
+                yield pb.Up(event=encode(self.events[self._sent], self._sent))
                 self._sent += 1
             self._news.clear()
             await self._news.wait()
