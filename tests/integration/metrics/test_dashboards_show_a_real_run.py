@@ -53,6 +53,12 @@ def test_a_dashboard_can_be_imported_as_it_is(dashboard: Path) -> None:
         assert panel["datasource"]["uid"] == "${datasource}", "no data source of ours is wired in"
         used = {name for target in panel["targets"] for name in re.findall(r"\$(\w+)", target["expr"])}
         assert used <= variables, panel["title"]
+        assert {"unit"} <= panel["fieldConfig"]["defaults"].keys(), panel["title"]
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"]), panel["title"]
+    (source,) = [variable for variable in body["templating"]["list"] if variable["name"] == "datasource"]
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    for link in body["links"]:  # what Grafana's own schema asks of a link
+        assert {"title", "type", "icon", "tooltip", "targetBlank", "tags", "asDropdown"} <= link.keys()
     places = [panel["gridPos"] for panel in panels]
     cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
     assert len(cells) == len(set(cells)), "two panels overlap"
