@@ -44,7 +44,7 @@ unit: setup ## pure tests, seconds
 
 .PHONY: integration
 integration: setup ## real processes and a real API server
-	$(PYTEST) tests/integration || $(AGAIN) tests/integration
+	$(PYTEST) tests/integration -n 2 --dist loadgroup || $(AGAIN) tests/integration
 	$(VENV)/python -m cleanrl_worker.tools.coverage_matrix --check
 
 .PHONY: coverage
