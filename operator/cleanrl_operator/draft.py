@@ -194,11 +194,11 @@ class Draft:
         """How far the worker is; the sample keeps its time while nothing has changed."""
         if session.step == 0 and session.steps_per_second is None and session.stage is None:
             return
-        total, rate = self.spec.total_timesteps, session.steps_per_second
+        total, rate = session.total or self.spec.total_timesteps, session.steps_per_second
         left = max(0, total - session.step) if total else None
         sample = ProgressStatus(
             step=session.step,
-            percent=round(100 * session.step / total, 1) if total else 0,
+            percent=min(100.0, round(100 * session.step / total, 1)) if total else 0,
             steps_per_second=rate,
             eta_seconds=round(left / rate) if rate and left is not None else None,
             episodic_return=session.episodic_return,

@@ -111,6 +111,8 @@ class SessionFacts:
     late_seconds: float = 0.0
     """How late the next heartbeat is, counted only while the gateway could have heard it; 0 when it is not late."""
     step: int = 0
+    total: int = 0
+    """The step at which the worker will be done; 0 when it has not said. A resumed run has its source's steps behind it."""
     steps_per_second: float | None = None
     episodic_return: float | None = None
     stage: str | None = None

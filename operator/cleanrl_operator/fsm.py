@@ -319,7 +319,13 @@ class _Judge(Draft):
     def begin_again(self, reason: str) -> None:
         """The next attempt."""
         number = self.status.attempt + 1
-        text = f"Attempt {number} goes on from the last checkpoint." if number > 1 else "The first attempt starts."
+        saved = self.status.checkpoint
+        if number == 1:
+            text = "The first attempt starts."
+        elif saved is None:
+            text = f"Attempt {number} starts from the beginning: no checkpoint is known yet."
+        else:
+            text = f"Attempt {number} goes on from the checkpoint of step {saved.step}."
         self.set(retry_at=None)
         self.go(State.INIT, reason, text)
         self.judge_waiting()

@@ -193,6 +193,7 @@ class SessionBook:
             self._note(
                 session,
                 step=payload["step"],
+                total=payload["total"],
                 steps_per_second=max(0.0, round(payload["sps"], 1)) or None,
                 episodic_return=payload["values"].get(RETURN_TAG, session.facts.episodic_return),
             )

@@ -96,7 +96,7 @@ def test_a_worker_that_the_run_has_no_use_for_is_let_go(book: SessionBook, statu
 
 def test_scalars_without_a_credit_are_dropped(book: SessionBook) -> None:
     session, _ = book.register(run(), "p1", REQUEST)
-    payload = {"step": 1, "sps": 1.0, "values": {}}
+    payload = {"step": 1, "total": 10, "sps": 1.0, "values": {}}
     for number in range(1, limits.INITIAL_CREDITS + 3):
         book.take(session, Received(number, number - 1, 1.0, "scalars", payload))
     assert book.arrivals["overspent"] == 2

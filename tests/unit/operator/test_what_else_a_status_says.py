@@ -271,3 +271,17 @@ def test_answers_are_believed_for_a_minute_and_strangers_are_few() -> None:
     crowd = [ask(f"Bearer {number}") for number in range(REVIEWS_PER_MINUTE)]
     assert crowd[-1] == 429
     assert ask("Bearer prometheus") == 200
+
+
+@pytest.mark.parametrize(("step", "total", "percent"), [(15, 20, 75.0), (5, 0, 50.0), (12, 0, 100.0), (21, 20, 100.0)])
+def test_progress_counts_towards_the_step_that_the_worker_goes_to(
+    step: int, total: int, percent: float, make_spec: MakeSpec, judge: Judge
+) -> None:
+    """A resumed run has the steps of its source behind it, and a last rollout may end beyond the mark."""
+    spec = make_spec(totalTimesteps=10)
+    session = SessionFacts(registered_at=START, started_at=START, step=step, total=total, steps_per_second=1.0)
+    facts = Facts(pod=PodFacts(situation=PodSituation.RUNNING, uid="p", since=START), session=session)
+    progress = judge(spec, judge(spec, Status(), Facts()).status, facts).status.progress
+    assert progress is not None
+    assert progress.percent == percent
+    assert progress.eta_seconds == max(0, (total or 10) - step)
