@@ -20,6 +20,7 @@ from cleanrl_worker.training.envs import Envs, is_minigrid, require_discrete_act
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.rollout import Rollout, advantages, explained_variance
 from cleanrl_worker.training.run import Run, launch
+from cleanrl_worker.wrappers.mission import MissionChoice, is_shown
 
 Floats = npt.NDArray[np.float32]
 
@@ -72,6 +73,9 @@ class Args(SaveArgs):
     """the time limit of an episode; unset means 256 in MiniGrid and BabyAI, and the environment's own elsewhere"""
     minigrid_scale: float = 10.0
     """the cell codes of MiniGrid's and BabyAI's images are divided by this; 10 is the largest code"""
+    minigrid_mission: MissionChoice = "auto"
+    """whether the network is told the mission of MiniGrid and BabyAI levels: its words, nothing, or (auto) its words where
+    missions differ from level to level"""
     reward_scale: float = 1.0
     """rewards are multiplied by this for learning; logged returns are not"""
 
@@ -198,13 +202,19 @@ class TorchLearner:
         from cleanrl_worker.agents.minigrid import MinigridAgent
         from cleanrl_worker.agents.mlp import MLPAgent
         from cleanrl_worker.training import ppo_torch
+        from cleanrl_worker.wrappers.mission import VOCABULARY
 
         ppo_torch.seed_torch(args)
         self.args, self.torch, self.ppo = args, torch, ppo_torch
         self.device = ppo_torch.device_for(args)
         images = len(envs.obs_shape) == 3
         agent = (
-            MinigridAgent(actions, envs.obs_shape[0], scale=args.minigrid_scale)
+            MinigridAgent(
+                actions,
+                envs.obs_shape[0],
+                scale=args.minigrid_scale,
+                words=VOCABULARY if args.minigrid_mission == "words" else None,
+            )
             if images
             else MLPAgent(envs.obs_shape[0], actions, shared=True)
         )
@@ -264,8 +274,11 @@ def make_learner(envs: Envs, args: Args, rng: np.random.Generator) -> Learner:
 
 def train(args: Args, run: Run) -> None:
     check(args)
+    mission = is_minigrid(args.env_id) and is_shown(args.minigrid_mission, run.env_ids, run.saved_agent)
+    args.minigrid_mission = "words" if mission else "none"  # a checkpoint says which
     envs = run.make_envs(
         args.num_envs,
+        mission=mission,
         max_episode_steps=args.max_episode_steps,
         procedural_generation=args.procedural_generation,
         reward_scale=args.reward_scale,

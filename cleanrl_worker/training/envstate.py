@@ -41,6 +41,7 @@ WRAPPERS = frozenset(
         "GrayscaleObservation",
         "ImgObsWrapper",
         "MaxAndSkipObservation",
+        "MissionWrapper",
         "OrderEnforcing",
         "PassiveEnvChecker",
         "ProceduralGenerationWrapper",
