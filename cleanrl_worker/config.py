@@ -202,6 +202,17 @@ def _read_json(path: Path) -> Any:
         raise ConfigError([f"{path}: is not JSON: {error}"]) from None
 
 
+def _script_of(section: Mapping[str, Any]) -> str | None:
+    """The script of a descriptor that names no module to run: itself, or what its shell is given."""
+    script, arguments = section.get("script"), section.get("arguments")
+    if section.get("module") or not isinstance(script, str) or not script:
+        return None
+    if Path(script).name not in ("bash", "sh"):
+        return script
+    words = arguments if isinstance(arguments, list) else []
+    return next((word for word in words if isinstance(word, str) and not word.startswith("-")), "")
+
+
 _M = TypeVar("_M", bound=BaseModel)
 
 
@@ -238,6 +249,8 @@ class _Reader:
         if parsed_extras is not None:
             settled = {**extras, **parsed_extras.model_dump(include=set(extras), exclude={"notes"})}
         self._settle_curriculum(settled, worker)
+        if settled.get("mode") == "resume_training" and not settled.get("checkpoint_path"):
+            settled["checkpoint_path"] = settled.get("policy_path")  # forms that know one name for both write this
         self._check_mode(settled, environment, worker.get("total_timesteps"))
         self._check_algorithm(worker.get("algo"), settled)
         self._check_conflicts(worker, params)
@@ -292,6 +305,9 @@ class _Reader:
         worker = dict(config)
         if worker.get("worker_id") is None and isinstance(section.get("worker_id"), str):
             worker["worker_id"] = section["worker_id"]
+        extras, script = worker.get("extras") or {}, _script_of(section)
+        if script is not None and isinstance(extras, Mapping) and extras.get("mode") in (None, "train"):
+            worker["extras"] = {"script_path": script, **extras, "mode": "script"}
         if "artifacts" in metadata and isinstance(metadata["artifacts"], Mapping):
             job["artifacts"] = {**metadata["artifacts"], **_mapping(job.get("artifacts"))}
         for name in Job.model_fields:  # the worker's part may carry them too, and is the closer word

@@ -46,11 +46,13 @@ def read(given: str | Path) -> Script:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ScriptError(f"{path} is larger than {MAX_BYTES // 1024} KiB, which no training script is")
-        text = path.read_text("utf-8")
+        text = path.read_bytes().decode("utf-8")
     except OSError as error:
         raise ScriptError(f"the script {path} can't be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ScriptError(f"{path} is no text: expected a bash script") from None
+    if "\r\n" in text:
+        raise ScriptError(f"{path} has Windows line ends, which bash can't read: convert it (sed -i 's/\\r$//' FILE)")
     return parse(text, path)
 
 

@@ -456,7 +456,8 @@ def judge(left: Exit) -> Ending:
     killed_by = -left.status if left.status < 0 else None
     return_code = 128 + killed_by if killed_by is not None else left.status
     if "finished" in left.said and left.status == 0:
-        return Ending("completed", 0, "Completed", "all steps are done", 0)
+        message = str(left.said["finished"].get("message") or "The run did all its steps.")[:4000]
+        return Ending("completed", 0, "Completed", message, 0)
     if left.stop is not None:
         message = left.stop.message
         if left.forced:

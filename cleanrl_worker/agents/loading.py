@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,13 +34,42 @@ def read_model(path: Path) -> Any:
             head = file.read(1)
         if is_flax(head):
             return read_flax(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        model = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise BadConfig(f"The model {path} does not exist.") from error
     except BadConfig:
         raise
     except Exception as error:  # torch raises what it likes for a file that is none
-        raise BadConfig(f"{path} is not a model file that can be read safely: {error}") from error
+        raise BadConfig(
+            f"{path} is not a model file that can be read safely: {_why_not(error)}. "
+            "Choose a checkpoint, or a file that --save-model wrote."
+        ) from error
+    if not _finite(model):
+        raise BadConfig(
+            f"{path} holds weights that are not finite: the training that it comes from had diverged. "
+            "Choose a model or a checkpoint from before."
+        )
+    return model
+
+
+def _why_not(error: Exception) -> str:
+    """torch's reasons are pages long, and some advise to load the file in spite of them."""
+    text = str(error)
+    if isinstance(error, EOFError):
+        return "it is empty or cut off"
+    if "PytorchStreamReader" in text:
+        return "it is damaged or cut off"
+    if isinstance(error, pickle.UnpicklingError) and (named := re.search(r"GLOBAL:? (\S+)", text)):
+        return f"it holds more than weights, namely {named[1]}"
+    return "it holds no weights that torch saved"
+
+
+def _finite(model: Any) -> bool:
+    if isinstance(model, torch.Tensor):
+        return not model.is_floating_point() or bool(torch.isfinite(model).all())
+    if isinstance(model, Mapping):
+        return all(_finite(value) for value in model.values())
+    return all(_finite(value) for value in model) if isinstance(model, list | tuple) else True
 
 
 def write_model(model: Any, path: Path) -> None:
@@ -107,7 +138,11 @@ def build_agent(weights: Weights) -> MLPAgent | MinigridAgent | GRUAgent | None:
         if "cnn.network.7.weight" in weights:  # ours: a linear layer ends the backbone
             features, flat = shape("cnn.network.7.weight")
             agent = MinigridAgent(
-                actions, view=_view(flat), features=features, scale=float(weights.get("cnn.scale", CODES))
+                actions,
+                view=_view(flat),
+                features=features,
+                scale=float(weights.get("cnn.scale", CODES)),
+                words=shape("mission.weight")[0] if "mission.weight" in weights else None,
             )
         else:  # MOSAIC's: the heads sit on the flattened image
             agent = MinigridAgent(actions, view=_view(inputs), features=None, scale=255.0)

@@ -12,7 +12,7 @@ import numpy as np
 from cleanrl_worker import requirement_sets
 from cleanrl_worker.evals import tabular
 from cleanrl_worker.evals.elsewhere import make_elsewhere
-from cleanrl_worker.evals.policies import load_policy
+from cleanrl_worker.evals.policies import fit, read_saved
 from cleanrl_worker.evals.statistics import EvalResult
 from cleanrl_worker.training.envs import Envs, make_env
 from cleanrl_worker.training.errors import BadConfig
@@ -26,7 +26,7 @@ __all__ = ["EvalResult", "Evaluation", "evaluate", "playing_envs"]
 class Evaluation:
     """A saved policy and the environments to play it in. `play` may be called again and again; `close` at the end.
 
-    `source` is a model file, a checkpoint, or a folder of either (see `policies.load_policy`). `video` is a folder for
+    `source` is a model file, a checkpoint, or a folder of either (see `policies.read_saved`). `video` is a folder for
     recordings of the first environment, `publisher` a FastLane publisher to show it with, `options` are those of
     `envs.make_env`. Raises BadConfig, with the remedy.
     """
@@ -52,6 +52,7 @@ class Evaluation:
         self._slots = publisher.shown_slots if publisher is not None else ()
         self._begun = self._share = 0
         plain = video is None and not self._slots and max_episode_seconds is None
+        saved = read_saved(source, algo=algo, env_id=env_id, sha256=sha256)
         self.envs: Any = _table(env_id, most_episodes, options) if plain else None
         if self.envs is None:
             self.envs = playing_envs(
@@ -61,10 +62,11 @@ class Evaluation:
                 video=video,
                 video_trigger=self._is_recorded,
                 max_episode_seconds=max_episode_seconds,
+                mission=saved.shows_mission,
                 **options,
             )
         try:
-            self.policy = load_policy(source, self.envs, algo=algo, env_id=env_id, sha256=sha256)
+            self.policy = fit(saved, self.envs, algo=algo)
             if self.policy.normaliser is not None:
                 self.envs.use_normaliser(self.policy.normaliser)
         except BaseException:

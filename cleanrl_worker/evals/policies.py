@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ class Policy(ABC):
     """Whether it takes images too, as vectors."""
     normaliser: dict[str, Any] | None = None
     """Statistics by which its observations were normalised."""
+    actions: tuple[str, int] | None = None
+    """`discrete` or `continuous`, and how many; None when the network's own code has compared them already."""
+    algorithms: tuple[str, ...] = ()
+    """Those whose model files look like this, where no others' do."""
 
     @abstractmethod
     def __call__(
@@ -43,10 +48,31 @@ class Policy(ABC):
         """An action per row. `starts` marks rows that begin an episode."""
 
 
+@dataclass(frozen=True)
+class Saved:
+    """What a file or a checkpoint holds, before it is known to fit any environments."""
+
+    path: Path
+    model: Any
+
+    @property
+    def shows_mission(self) -> bool:
+        """Whether its network is told the mission of a level (`wrappers/mission.py`)."""
+        from cleanrl_worker.agents.loading import weights_of
+
+        weights = weights_of(self.model)
+        return isinstance(weights, Mapping) and "mission.weight" in weights
+
+
 def load_policy(
     path: Path, envs: Envs, *, algo: str | None = None, env_id: str | None = None, sha256: str | None = None
 ) -> Policy:
-    """Read a saved policy and check that it fits the environments. Raises BadConfig, with the remedy.
+    """Read a saved policy and check that it fits the environments. Raises BadConfig, with the remedy."""
+    return fit(read_saved(path, algo=algo, env_id=env_id, sha256=sha256), envs, algo=algo)
+
+
+def read_saved(path: Path, *, algo: str | None = None, env_id: str | None = None, sha256: str | None = None) -> Saved:
+    """Read a model or a checkpoint. Raises BadConfig, with the remedy.
 
     `path` is what `checkpoints.find` takes: a model file, a checkpoint, or a folder of either. A checkpoint knows its
     algorithm and environment, which must be those given; of a model file only the shapes can be compared. `sha256` is the
@@ -61,19 +87,40 @@ def load_policy(
     except (checkpoints.BadCheckpoint, OSError) as error:
         raise BadConfig(f"{error} Choose another checkpoint or model file.") from error
     if isinstance(found, Path):
-        path, model = found, read_model(found)
-    else:
-        path, model = found.path, _model_of(found, algo, env_id)
-    policy = policy_of(model, envs)
+        return Saved(found, read_model(found))
+    return Saved(found.path, _model_of(found, algo, env_id))
+
+
+def fit(saved: Saved, envs: Envs, *, algo: str | None = None) -> Policy:
+    """The policy, for these environments. Raises BadConfig when it is none for them, or none of that algorithm."""
+    path = saved.path
+    try:
+        policy = policy_of(saved.model, envs)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise BadConfig(
+            f"{path} holds no whole network that is known here ({error!r}). Choose another model file."
+        ) from error
     if policy is None:
         raise BadConfig(f"{path} holds no network that is known here: its keys fit none of the algorithms.")
+    if policy.algorithms and algo in _TOLD_APART and algo not in policy.algorithms:
+        raise BadConfig(f"{path} is no model of {algo}, but of {' or '.join(policy.algorithms)}: say so with --algo.")
     have = math.prod(envs.obs_shape) if len(envs.obs_shape) == 1 or policy.flattens else None
     if policy.obs_size != have:
         wanted = "images" if policy.obs_size is None else f"vectors of {policy.obs_size}"
         raise BadConfig(
             f"The model {path} was trained on {wanted}, and this environment shows {envs.obs_shape}: use its own --env-id."
         )
+    if policy.actions is not None and policy.actions != (there := _actions_of(envs)):
+        raise BadConfig(
+            f"The model {path} chooses among {policy.actions[1]} {policy.actions[0]} actions, and this environment has "
+            f"{there[1]} {there[0]} ones: use its own --env-id."
+        )
     return policy
+
+
+def _actions_of(envs: Envs) -> tuple[str, int]:
+    space = envs.single_action_space
+    return ("discrete", int(space.n)) if envs.discrete else ("continuous", math.prod(space.shape))
 
 
 def _model_of(loaded: checkpoints.Loaded, algo: str | None, env_id: str | None) -> Any:
@@ -135,6 +182,10 @@ def policy_of(model: Any, envs: Envs) -> Policy | None:
 def _actor(weights: Any, envs: Envs) -> Policy | None:
     if not isinstance(weights, Mapping) or "fc1.weight" not in weights:
         return None
+    if envs.discrete:
+        raise BadConfig(
+            "The model chooses continuous actions, and this environment has discrete ones: use its own --env-id."
+        )
     return BoundedActorPolicy(weights, envs.single_action_space)
 
 
@@ -146,7 +197,7 @@ class Dense:
             (_array(weights[f"{n}.weight"]).T, _array(weights[f"{n}.bias"]), _norm(weights, n)) for n in names
         ]
         self.activation = np.tanh if activation == "tanh" else lambda x: np.maximum(x, 0)
-        self.inputs = int(self.layers[0][0].shape[0])
+        self.inputs, self.outputs = int(self.layers[0][0].shape[0]), int(self.layers[-1][0].shape[1])
 
     def __call__(self, x: npt.NDArray[Any], *, activate_last: bool = False) -> npt.NDArray[np.float32]:
         for index, (weight, bias, norm) in enumerate(self.layers):
@@ -162,9 +213,12 @@ class Dense:
 class ValuePolicy(Policy):
     """DQN and PQN: the action of the largest value."""
 
+    algorithms: tuple[str, ...] = ("dqn", "dqn_jax", "pqn")
+
     def __init__(self, weights: Weights) -> None:
         self.network = Dense(weights, _linear_names(weights, "network"), "relu")
         self.obs_size = self.network.inputs
+        self.actions = ("discrete", self.network.outputs)
 
     def values(self, obs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         return self.network(obs)
@@ -181,9 +235,12 @@ class ValuePolicy(Policy):
 class CategoricalValuePolicy(ValuePolicy):
     """C51: the action of the largest expected value."""
 
+    algorithms = ("c51", "c51_jax")
+
     def __init__(self, weights: Weights, args: Mapping[str, Any], actions: int) -> None:
         super().__init__(weights)
-        outputs = self.network.layers[-1][0].shape[1]
+        outputs = self.network.outputs
+        self.actions = ("discrete", actions)
         if outputs % actions:
             raise BadConfig(
                 f"The model has {outputs} outputs, which {actions} actions do not divide: use its own --env-id."
@@ -203,10 +260,13 @@ class CategoricalValuePolicy(ValuePolicy):
 class GaussianPolicy(Policy):
     """PPO and RPO for continuous actions."""
 
+    algorithms = ("ppo_continuous_action", "rpo_continuous_action")
+
     def __init__(self, weights: Weights) -> None:
         self.mean = Dense(weights, _linear_names(weights, "actor_mean"), "tanh")
         self.std = np.exp(_array(weights["actor_logstd"]))
         self.obs_size = self.mean.inputs
+        self.actions = ("continuous", self.mean.outputs)
         if "obs_normaliser.mean" in weights:
             self.normaliser = {
                 name: np.asarray(weights[f"obs_normaliser.{name}"], np.float64) for name in ("mean", "var", "count")
@@ -225,6 +285,7 @@ class BoundedActorPolicy(Policy):
         self.trunk = Dense(weights, ["fc1", "fc2"], "relu")
         self.head = Dense(weights, ["fc_mean" if self.stochastic else "fc_mu"], "relu")
         self.obs_size = self.trunk.inputs
+        self.actions = ("continuous", self.head.outputs)
         low, high = np.asarray(space.low, np.float32), np.asarray(space.high, np.float32)
         self.low, self.high = low, high
         self.scale = _array(weights["action_scale"]).reshape(-1) if "action_scale" in weights else (high - low) / 2
@@ -240,11 +301,14 @@ class BoundedActorPolicy(Policy):
 class DenseActorPolicy(Policy):
     """PPO for discrete actions and vectors: an actor of its own, or one over a shared trunk."""
 
+    algorithms = ("ppo",)
+
     def __init__(self, weights: Weights) -> None:
         shared = "actor.weight" in weights
         self.trunk = Dense(weights, _linear_names(weights, "network"), "tanh") if shared else None
         self.actor = Dense(weights, ["actor"] if shared else _linear_names(weights, "actor"), "tanh")
         self.obs_size = (self.trunk or self.actor).inputs
+        self.actions = ("discrete", self.actor.outputs)
 
     def __call__(self, obs: Any, _starts: Any, rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
         hidden = obs if self.trunk is None else self.trunk(obs, activate_last=True)
@@ -260,6 +324,9 @@ class ActorCriticPolicy(Policy):
         self.agent = agent.eval()
         self.recurrent = self.flattens = isinstance(agent, GRUAgent)
         self.memory: Any = None
+        self.algorithms = ("ppo_gru",) if self.recurrent else ("ppo",)
+        head = agent.actor if self.recurrent else agent.actor[-1]
+        self.actions = ("discrete", head.out_features)
         if self.recurrent:
             self.obs_size = agent.encoder[0].in_features
 
@@ -276,6 +343,14 @@ class ActorCriticPolicy(Policy):
             else:
                 logits, _ = self.agent(torch.as_tensor(obs))
         return choose(logits.numpy(), rng, greedy)
+
+
+_TOLD_APART = {
+    name
+    for kind in (ValuePolicy, CategoricalValuePolicy, GaussianPolicy, DenseActorPolicy)
+    for name in (*kind.algorithms, "ppo_gru")
+}
+"""Algorithms that no other's model file is taken for. (DDPG's and TD3's actors look alike, and images have many networks.)"""
 
 
 def choose(logits: npt.NDArray[np.float32], rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
     {"cmd": "reset", "seed": 7}   -> {"type": "ready", ...}
     {"cmd": "step"}               -> {"type": "step", ...}, before it {"type": "episode_done", ...} when an episode ended
+    {"cmd": "init"}               -> {"type": "init", ...} once more, for who has joined later
     {"cmd": "ping"}               -> {"type": "pong"}
     {"cmd": "stop"}               -> {"type": "stopped"}, and the end; so is the end of stdin
 
@@ -93,6 +94,8 @@ class Session:
                 return [self._reset(message.get("seed"))]
             case "step":
                 return self._advance()
+            case "init":
+                return [self.hello()]
             case "ping":
                 return [{"type": "pong"}]
             case "stop":
@@ -126,11 +129,12 @@ class Session:
         }
 
     def _load(self) -> None:
-        from cleanrl_worker.evals import load_policy, playing_envs
+        from cleanrl_worker.evals import fit, playing_envs, read_saved
 
-        envs = playing_envs(self.env_id, 1, render=self.frames, **self.options)
+        saved = read_saved(self.policy_path, algo=self.algo, env_id=self.env_id, sha256=self.sha256)
+        envs = playing_envs(self.env_id, 1, render=self.frames, mission=saved.shows_mission, **self.options)
         try:
-            policy = load_policy(self.policy_path, envs, algo=self.algo, env_id=self.env_id, sha256=self.sha256)
+            policy = fit(saved, envs, algo=self.algo)
             if policy.normaliser is not None:
                 envs.use_normaliser(policy.normaliser)
         except BaseException:
@@ -318,7 +322,9 @@ def main(argv: list[str] | None = None) -> int:
 def _play(session: Session, link: ChildLink, stdout: int) -> int:
     link.emit("hello", algo=session.algo, pid=os.getpid(), supports=["pause"])
     answered = converse(session, link, 0, stdout)
-    link.emit("finished", step=answered, model=None, result={"mode": "interactive", "commands": answered})
+    result = {"mode": "interactive", "commands": answered}
+    message = f"The conversation is over; commands answered: {answered}."
+    link.emit("finished", step=answered, model=None, result=result, message=message)
     return 0
 
 

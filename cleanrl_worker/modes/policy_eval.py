@@ -121,8 +121,9 @@ class _Run:
         overall = self._overall()
         result = {"mode": "policy_eval", "avg_return": overall.avg_return, "total_episodes": overall.episodes}
         self._tell(force=True)
-        link.emit("finished", step=self.played, model=None, result=result)
-        print(f"policy_eval: {_sentence(overall)}", flush=True)
+        sentence = _sentence(overall)
+        link.emit("finished", step=self.played, model=None, result=result, message=f"Evaluated: {sentence}.")
+        print(f"policy_eval: {sentence}", flush=True)
         return 0
 
     def _play(self, evaluation: Evaluation) -> None:
@@ -238,8 +239,9 @@ def _whole(row: dict[str, Any]) -> bool:
 def _sentence(result: EvalResult) -> str:
     interval = result.interval
     shown = "" if interval is None else f", 95 % interval {interval[0]:.2f} to {interval[1]:.2f}"
+    count = "1 episode" if result.episodes == 1 else f"{result.episodes} episodes"
     return (
-        f"{result.episodes} episodes, return {result.avg_return:.2f} (median {result.median_return:.2f}, "
+        f"{count}, return {result.avg_return:.2f} (median {result.median_return:.2f}, "
         f"from {result.min_return:.2f} to {result.max_return:.2f}{shown})"
     )
 

@@ -53,6 +53,8 @@ class Course:
         self.marked = False
         """The script names its phases itself: its workers are parts of them."""
         self.failure: str | None = None
+        self.refused = False
+        """The last worker of the phase refused its configuration."""
         self._done = self._latest = 0
         self._worker_folder = ""
         self._first = 0
@@ -88,7 +90,7 @@ class Course:
     def _begin(self, name: str) -> dict[str, Any]:
         self.phase += 1
         self.name = name
-        self.failure = None
+        self.failure, self.refused = None, False
         return {"kind": "stage_started", "index": self.phase, "count": self.count, "name": name, "step": self.step}
 
     def _event(self, name: Any, payload: dict[str, Any]) -> list[dict[str, Any]]:
@@ -110,6 +112,7 @@ class Course:
             return [{"kind": "checkpoint_saved", **payload, "path": self._inside(payload["path"])}]
         if name == "run_failed":
             self.failure = str(payload.get("message") or "")[:2000]
+            self.refused = payload.get("reason") == BadConfig.reason
         return []
 
     def _inside(self, path: str) -> str:
@@ -155,20 +158,35 @@ def _run(given: str, link: ChildLink) -> int:
     link.emit("hello", algo="script", pid=os.getpid(), supports=["pause"])
     for warning in script.warnings:
         link.emit("note", level="warning", message=warning)
+    _check_syntax(script)
     course = Course(script, folder)
     env = environment(dict(os.environ), folder, _base_config(folder))
     (folder / "phases" / ".count").unlink(missing_ok=True)
-    status = _Bash(script, env, course, link).run()
+    bash = _Bash(script, env, course, link)
+    status = bash.run()
     if status != 0:
-        reason = f": {course.failure}" if course.failure else "; the log has what it printed"
-        raise PhaseFailed(f"{script.path.name} ended with exit code {status} {course.where}{reason}")
+        said = course.failure or bash.last_words
+        reason = f": {said}" if said else "; it printed nothing on stderr"
+        failed = PhaseFailed(f"{script.path.name} ended with exit code {status} {course.where}{reason}")
+        if course.refused:  # as with any run: to try again what was refused is of no use
+            failed.exit_code = BadConfig.exit_code
+        raise failed
     missing = (script.phases or 0) - (course.phase + 1)
     if missing > 0:
         link.emit("note", level="warning", message=f"{script.path.name} ended with 0, {missing} phases were not seen")
     result = {"mode": "script", "phases": course.phase + 1}
     link.emit("scalars", step=course.step, total=script.total_timesteps, sps=None, values={}, episodes=None)
-    link.emit("finished", step=course.step, model=None, result=result)
+    message = f"{script.path.name} ended with exit code 0; phases done: {course.phase + 1}."
+    link.emit("finished", step=course.step, model=None, result=result, message=message)
     return 0
+
+
+def _check_syntax(script: Script) -> None:
+    """A mistake in the last phase is better found before the first."""
+    checked = subprocess.run(["bash", "-n", str(script.path.absolute())], capture_output=True, check=False)
+    if checked.returncode != 0:
+        said = checked.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise BadConfig(f"{script.path.name} is no bash script that can be run: {said}.")
 
 
 def _base_config(folder: Path) -> Path:
@@ -198,6 +216,8 @@ class _Bash:
         self.script, self.env, self.course, self.link = script, env, course, link
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.stopping = False
+        self.last_words = ""
+        """The last line on stderr, from the script or from what it started."""
 
     def run(self) -> int:
         (self.course.folder / "phases").mkdir(exist_ok=True)
@@ -205,6 +225,7 @@ class _Bash:
             ["bash", str(self.script.path.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=self.env,
             cwd=self.course.folder,
             start_new_session=True,
@@ -212,6 +233,8 @@ class _Bash:
             errors="replace",
         )
         threading.Thread(target=self._read, args=(process.stdout,), daemon=True).start()
+        errors = threading.Thread(target=self._read_errors, args=(process.stderr,), daemon=True)
+        errors.start()
         while True:
             while self.link.requests:
                 self._obey(self.link.requests.popleft().get("cmd"), process.pid)
@@ -225,6 +248,7 @@ class _Bash:
             for fact in self.course.hear(line):
                 self.link.emit(fact.pop("kind"), **fact)
         status = process.wait()
+        errors.join(timeout=5)  # what a forgotten child may still hold open is not waited for
         if self.stopping:
             self.link.emit("stopped", step=self.course.step, checkpoint=None)
             raise Stopped("stopped as requested")
@@ -234,6 +258,11 @@ class _Bash:
         for line in stream:
             self.lines.put(line.rstrip("\n"))
         self.lines.put(None)
+
+    def _read_errors(self, stream: Any) -> None:
+        for line in stream:
+            print(line, end="", file=sys.stderr, flush=True)
+            self.last_words = line.strip()[:2000] or self.last_words
 
     def _obey(self, command: Any, group: int) -> None:
         ours = frozenset[processes.Identity]()

@@ -84,10 +84,12 @@ def make_env(
     view_size: int | None = None,
     max_episode_seconds: float | None = None,
     frames: int | None = None,
+    mission: bool = False,
 ) -> gym.Env[Any, Any]:
     """One environment, with the wrappers its family needs. Raises BadConfig with the remedy when it can't be made.
 
-    `frames` asks for an Atari game, as `training/atari.py` shows it, with so many images stacked.
+    `frames` asks for an Atari game, as `training/atari.py` shows it, with so many images stacked; `mission` for MiniGrid's and
+    BabyAI's missions with their images, as `wrappers/mission.py` shows them.
     """
     limit = max_episode_steps
     if limit is None and is_minigrid(env_id):
@@ -111,9 +113,11 @@ def make_env(
     if is_minigrid(env_id):
         from minigrid.wrappers import ImgObsWrapper, ViewSizeWrapper
 
+        from cleanrl_worker.wrappers.mission import MissionWrapper
+
         if view_size is not None:
             env = ViewSizeWrapper(env, view_size)
-        env = ImgObsWrapper(env)
+        env = MissionWrapper(env) if mission else ImgObsWrapper(env)
     if is_minigrid(env_id) or not procedural_generation:
         from cleanrl_worker.wrappers.procedural import ProceduralGenerationWrapper
 
@@ -179,10 +183,14 @@ class Envs:
         self.stages = stages
         self.inner = envs
         self.envs = list(envs)
+        self._recorded = video is not None
         if video is not None:
-            self.envs[0] = gym.wrappers.RecordVideo(
-                envs[0], str(video), episode_trigger=video_trigger, disable_logger=True
-            )
+            try:
+                self.envs[0] = gym.wrappers.RecordVideo(
+                    envs[0], str(video), episode_trigger=video_trigger, disable_logger=True
+                )
+            except (ValueError, gym.error.Error) as error:
+                raise _unrecorded(error) from error
         self.single_action_space: Any = envs[0].action_space
         self._encode, self.obs_shape, self.obs_dtype = _encoder(envs[0].observation_space, flatten)
         self.discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
@@ -224,6 +232,7 @@ class Envs:
         view_size: int | None = None,
         max_episode_seconds: float | None = None,
         frames: int | None = None,
+        mission: bool = False,
         schedule: list[Stage] | None = None,
         **options: Any,
     ) -> Envs:
@@ -244,6 +253,7 @@ class Envs:
                 view_size=view_size,
                 max_episode_seconds=max_episode_seconds,
                 frames=frames,
+                mission=mission,
             )
 
         if schedule is None:
@@ -262,7 +272,12 @@ class Envs:
     def reset(self, seed: int) -> np.ndarray:
         """Start all of them, environment i with `seed + i`."""
         for i in range(self.num_envs):
-            self.obs[i] = self._reset_one(i, seed + i)
+            try:
+                self.obs[i] = self._reset_one(i, seed + i)
+            except Exception as error:  # renderers raise what they like where there is no screen
+                if self._recorded and i == 0:
+                    raise _unrecorded(error) from error
+                raise
             self.envs[i].action_space.seed(seed + i)
         self._raw = self.obs
         if self.obs_normaliser is not None:
@@ -386,6 +401,13 @@ class Envs:
     def _normalise(self, rows: np.ndarray) -> np.ndarray:
         assert self.obs_normaliser is not None
         return self.obs_normaliser(rows) if self.freeze_normaliser else self.obs_normaliser.update(rows)
+
+
+def _unrecorded(error: Exception) -> BadConfig:
+    return BadConfig(
+        f"Episodes can't be recorded here ({type(error).__name__}: {error}): leave the capture of video out, or give the "
+        "environment a renderer (for example SDL_VIDEODRIVER=dummy, MUJOCO_GL=egl)."
+    )
 
 
 def _alike(pictures: list[Any]) -> list[Any]:

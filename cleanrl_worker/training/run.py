@@ -164,6 +164,19 @@ class Run:
         self.keep(envs=envs)
         return envs
 
+    @property
+    def env_ids(self) -> list[str]:
+        """The environments that `make_envs` makes: of a curriculum all, in order."""
+        given = os.environ.get("CLEANRL_CURRICULUM")
+        return [stage.env_id for stage in _read_schedule(given)] if given else [self.args.env_id]
+
+    @property
+    def saved_agent(self) -> Any:
+        """The weights that the run goes on from, as they were saved; None for a fresh run."""
+        if self._loaded is not None:
+            return self._loaded.state["kept"].get("agent")
+        return None if self._weights is None else self._weights[0]
+
     def use_envs(self, envs: EnvsType) -> EnvsType:
         """Take environments that were made elsewhere (envpool, pettingzoo) as the run's own: reset, shown and kept."""
         if self.args.capture_video:
@@ -572,8 +585,15 @@ class Run:
         path = self._weights_path
         try:
             load_into(self._kept["agent"], weights)
-        except (KeyError, ValueError) as error:
-            raise BadConfig(f"The weights in {path} do not fit {self.algo} on {self.args.env_id}: {error}") from error
+        except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            laid_out = isinstance(error, KeyError | ValueError | RuntimeError)
+            problem = (
+                error if laid_out else f"they are a {type(weights).__name__}, which another algorithm may have saved"
+            )
+            raise BadConfig(
+                f"The weights in {path} do not fit {self.algo} on {self.args.env_id}: {problem}. "
+                "Give a model of the same algorithm, trained where observations and actions have the same shapes."
+            ) from error
         self.resumed = True
         self.note(
             f"{path} holds weights only: optimizer, schedules, random numbers, statistics, replay and environments "

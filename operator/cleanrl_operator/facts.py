@@ -40,6 +40,7 @@ class EndReason(StrEnum):
     DEPENDENCIES = "DependencyInstallFailed"
     SILENCE = "HeartbeatLost"
     EXIT_CODE = "ExitCode"
+    PHASE = "PhaseFailed"
     QUOTA = "QuotaExceeded"
     REFUSED = "PolicyRefused"
     NAME_TAKEN = "NameTaken"

@@ -126,7 +126,7 @@ class _Judge(Draft):
             return
         if end.outcome == "completed":
             self.walk_to(State.EXEC, end.started_at)
-            self.finish(Outcome.COMPLETED, "Completed", "The run did all its steps.")
+            self.finish(Outcome.COMPLETED, "Completed", end.message or "The run did all its steps.")
             return
         if end.outcome == "deadline_exceeded":
             self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", deadline.over(self.spec))

@@ -100,7 +100,8 @@ def headline(body: Body, figures: Mapping[str, float], silent_seconds: float | N
     state, progress = status.get("fsmState"), status.get("progress") or {}
     over = state == State.TERM
     executing = state == State.EXEC
-    step, total = _number(figures.get("step", progress.get("step"))), _number(spec.get("totalTimesteps"))
+    step = _number(figures.get("step", progress.get("step")))
+    total = _number(figures.get("total", spec.get("totalTimesteps")))
     found: dict[str, Any] = {
         "executing": executing,
         "faulted": state == State.FAULT or (over and status.get("outcome") == Outcome.FAILED),

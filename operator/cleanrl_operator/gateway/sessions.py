@@ -38,6 +38,8 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_SUMMARY = 3000
 RETURN_TAG = "charts/episodic_return"
 SCALARS_PER_SECOND = 2.0
+MOST_STEPS = 10**15
+"""More are nobody's plan: what is reckoned with them has to fit into a status."""
 """How fast a worker earns credits; it has headline figures about once a second."""
 
 
@@ -190,6 +192,8 @@ class SessionBook:
             self._note(session, checkpoint_failure=_printable(payload.get("message"))[:MAX_FAILURE] or "No word why.")
         elif event.is_scalars:
             session.figures = {**payload["values"], "step": payload["step"], "sps": payload["sps"]}
+            if payload["total"]:
+                session.figures["total"] = payload["total"]
             self._note(
                 session,
                 step=payload["step"],
@@ -271,7 +275,7 @@ def stage_of(payload: Mapping[str, Any]) -> str | None:
     name = _printable(payload.get("name"))
     index, count = payload.get("index"), payload.get("count")
     numbered = all(isinstance(number, int) and 0 <= number < 10**6 for number in (index, count))
-    text = f"{index}/{count} {name}" if numbered else name
+    text = f"{index + 1}/{count} {name}" if numbered else name  # type: ignore[operator] # a number, as just seen
     return text.strip()[:MAX_STAGE] or None
 
 

@@ -53,4 +53,6 @@ def classify(
             if end.checkpoint_path and end.checkpoint_step >= end.step
             else "Somebody deleted the pod; what the worker had saved is on the claim."
         )
+    if end.reason == EndReason.PHASE:
+        return EndReason.PHASE, said
     return EndReason.EXIT_CODE, said or f"The worker ended with exit code {end.exit_code}."

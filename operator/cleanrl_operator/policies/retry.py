@@ -29,6 +29,7 @@ TABLE: dict[EndReason, Verdict] = {
     EndReason.IMAGE: Verdict(retryable=True),
     EndReason.SILENCE: Verdict(retryable=True),
     EndReason.EXIT_CODE: Verdict(retryable=True),
+    EndReason.PHASE: Verdict(retryable=True),
     EndReason.DEPENDENCIES: Verdict(retryable=True),
     EndReason.CLAIM_FULL: Verdict(retryable=True),
     EndReason.BAD_CONFIG: Verdict(retryable=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import subprocess
@@ -30,12 +31,13 @@ class Runs:
         return self.cluster.kubectl("-n", self.namespace, *arguments, stdin=stdin).stdout
 
     def apply(self, name: str, **spec: Any) -> None:
-        """Apply a manifest: ppo on CartPole, small enough for a shared machine, changed by `spec`."""
+        """Apply a manifest: ppo on CartPole, small enough for a shared machine, changed by `spec` (None: left out)."""
         base = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 50_000_000, "seed": 1}
         base |= {"resources": {"cpus": {"requested": "500m"}, "memory": "1Gi"}, "fastlane": {"videoMode": "off"}}
         base |= {"checkpoint": {"everySteps": 2000, "keep": 2}, "retry": {"limit": 2, "backoffSeconds": 1}}
         manifest = {"apiVersion": "mosaic.dev/v1alpha1", "kind": "CleanRLRun", "metadata": {"name": name}}
-        self.kubectl("apply", "-f", "-", stdin=json.dumps({**manifest, "spec": {**base, **spec}}))
+        wanted = {field: value for field, value in (base | spec).items() if value is not None}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({**manifest, "spec": wanted}))
 
     def change(self, name: str, **spec: Any) -> None:
         """Change fields of a run's spec."""
@@ -158,6 +160,20 @@ def operator(node_cluster: Cluster, helm: Callable[..., str], install: Callable[
 
 @pytest.fixture
 def runs(operator: Cluster) -> Iterator[Runs]:
+    """A tenant's namespace, for one test."""
+    with tenant(operator) as runs:
+        yield runs
+
+
+@pytest.fixture(scope="module")
+def module_runs(operator: Cluster) -> Iterator[Runs]:
+    """A tenant's namespace, for all tests of a module."""
+    with tenant(operator) as runs:
+        yield runs
+
+
+@contextlib.contextmanager
+def tenant(operator: Cluster) -> Iterator[Runs]:
     """A tenant's namespace that enforces the restricted profile."""
     name = f"team-{secrets.token_hex(4)}"
     operator.kubectl("create", "namespace", name)

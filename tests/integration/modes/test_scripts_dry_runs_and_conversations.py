@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 HEAD = """#!/usr/bin/env bash
 # @description: a test
@@ -22,7 +25,7 @@ PHASE = 'cleanrl-worker --config "$MOSAIC_CONFIG_FILE" --env-id {env_id} --total
 
 def script(folder: Path, body: str) -> dict[str, Any]:
     path = folder / "phases.sh"
-    path.write_text(HEAD + body)
+    path.write_bytes((HEAD + body).encode())  # line ends stay as they are
     return {"mode": "script", "script_path": str(path), "algo_params": {"num_steps": 64}}
 
 
@@ -50,12 +53,34 @@ def test_a_scripts_workers_are_its_phases(run: Any, tmp_path: Path) -> None:
 def test_a_failing_phase_fails_the_run_with_its_name(run: Any, tmp_path: Path) -> None:
     body = PHASE.format(env_id="CartPole-v1", steps=512) + PHASE.format(env_id="Nowhere-v0", steps=512)
     ended = run("ppo", "CartPole-v1", None, script(tmp_path, body + "echo not reached\n"))
-    assert ended.code == 1
+    assert ended.code == 2, "refused, like any run with this environment"
     (failed,) = ended.payloads("run_failed")
     assert failed["reason"] == "PhaseFailed"
     assert failed["message"].startswith("phases.sh ended with exit code 2 in phase 2 (Nowhere-v0): ")
     assert "gymnasium can't make it" in failed["message"]
     assert ended.manifest["outcome"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        (
+            "echo '@phase: one'\nnosuchprogram\n",
+            1,
+            "exit code 127 in phase 1 .one.: .*nosuchprogram: command not found",
+        ),
+        ("false\n", 1, r"exit code 1 before its first phase; it printed nothing on stderr"),
+        ("if then\n", 2, "is no bash script that can be run: .*syntax error near"),
+        ("echo one\r\necho two\r\n", 2, "has Windows line ends, which bash can't read: convert it"),
+    ],
+)
+def test_a_script_that_does_not_work_says_why(run: Any, tmp_path: Path, body: str, code: int, said: str) -> None:
+    folder = tmp_path / "a folder with spaces"
+    folder.mkdir()
+    ended = run("ppo", "CartPole-v1", None, script(folder, body))
+    assert ended.code == code
+    told = ended.payloads("run_failed")[0]["message"] if ended.events else ended.process.stderr
+    assert re.search(said, told)
 
 
 def test_phases_that_are_no_workers_have_names_too(run: Any, tmp_path: Path) -> None:

@@ -152,12 +152,13 @@ def test_a_dry_run_ends_with_its_summary_and_never_trained(make_spec: MakeSpec, 
 @pytest.mark.parametrize(
     ("payload", "text"),
     [
-        ({"index": 1, "count": 3, "name": "A-v0"}, "1/3 A-v0"),
+        ({"index": 0, "count": 3, "name": "A-v0"}, "1/3 A-v0"),
+        ({"index": 2, "count": 3, "name": "A-v0"}, "3/3 A-v0"),
         ({"name": "warm up"}, "warm up"),
         ({"index": "1", "count": None, "name": "A"}, "A"),
         ({"index": -1, "count": 3, "name": "A"}, "A"),
-        ({"index": 1, "count": 3, "name": "a\n\x1b[31mb"}, "1/3 a[31mb"),
-        ({"index": 1, "count": 3, "name": "y" * 9000}, f"1/3 {'y' * (MAX_STAGE - 4)}"),
+        ({"index": 0, "count": 3, "name": "a\n\x1b[31mb"}, "1/3 a[31mb"),
+        ({"index": 0, "count": 3, "name": "y" * 9000}, f"1/3 {'y' * (MAX_STAGE - 4)}"),
         ({"name": ["list"]}, "['list']"),
         ({}, None),
     ],
@@ -189,6 +190,40 @@ def test_a_stage_is_shown_before_the_first_step(make_spec: MakeSpec, judge: Judg
     progress = judge(make_spec(), new, said).status.progress
     assert progress is not None
     assert (progress.stage, progress.step) == ("1/2 A", 0)
+
+
+def test_an_extended_run_is_as_far_as_its_worker_counts(make_spec: MakeSpec, judge: Judge) -> None:
+    """totalTimesteps are the steps to add; the worker counts on from where its checkpoint was."""
+    new = Status(fsm_state=State.EXEC, attempt=1, pod_uid="p")
+    spec = make_spec(mode="resume", totalTimesteps=1000, **{"from": {"run": "earlier"}})
+
+    def percent(**said: Any) -> float:
+        session = SessionFacts(registered_at=START, **said)
+        progress = judge(spec, new, Facts(pod=PodFacts(uid="p"), session=session)).status.progress
+        assert progress is not None
+        return progress.percent
+
+    assert percent(step=2500, total=3000) == 83.3
+    assert percent(step=2500) == 100, "never more than all of it"
+
+
+# -- how it ended
+
+
+def test_what_a_run_came_to_is_its_message(make_spec: MakeSpec, judge: Judge) -> None:
+    new = Status(fsm_state=State.EXEC, attempt=1, pod_uid="p")
+    told = judge(make_spec(), new, ended(outcome="completed", message="Evaluated: 20 episodes, return 9.5")).status
+    assert (told.reason, told.message) == ("Completed", "Evaluated: 20 episodes, return 9.5")
+    assert judge(make_spec(), new, ended(outcome="completed")).status.message == "The run did all its steps."
+
+
+def test_a_failed_phase_is_told_apart_and_a_refused_one_is_final() -> None:
+    end = WorkerEnd(exit_code=1, outcome="failed", reason="PhaseFailed", message="in phase 2 (hard)")
+    assert classify(end, None) == (EndReason.PHASE, "in phase 2 (hard)")
+    assert verdict("PhaseFailed").retryable
+    assert verdict("PhaseFailed").spends
+    refused = WorkerEnd(exit_code=2, outcome="failed", reason="PhaseFailed", message="in phase 2 (hard)")
+    assert classify(refused, None) == (EndReason.BAD_CONFIG, "in phase 2 (hard)")
 
 
 # -- installations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -157,3 +158,17 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
         Envs.make("CartPole-v1", 0)
     with pytest.raises(BadConfig, match="NoSuch"):
         Envs.make("NoSuchEnv-v1", 1)
+
+
+def test_an_environment_that_cannot_draw_is_not_recorded(tmp_path: Path) -> None:
+    class Blind(gym.Wrapper[Any, Any, Any, Any]):
+        def render(self) -> Any:
+            raise OSError("no screen")
+
+    blind = Blind(gym.make("CartPole-v1", render_mode="rgb_array"))
+    with pytest.raises(
+        BadConfig, match=r"can't be recorded here \(OSError: no screen\): leave the capture of video out"
+    ):
+        Envs([blind], video=tmp_path, video_trigger=lambda _: True).reset(1)
+    with pytest.raises(BadConfig, match="can't be recorded here"):
+        Envs([gym.make("CartPole-v1")], video=tmp_path)

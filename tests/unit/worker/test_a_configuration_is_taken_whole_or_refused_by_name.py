@@ -123,6 +123,17 @@ def test_the_trainers_own_form_is_taken_as_it_is() -> None:
     assert config.environment["CLEANRL_NUM_ENVS"] == "4"
 
 
+def test_the_trainers_form_for_scripts() -> None:
+    def descriptor(**section: Any) -> dict[str, Any]:
+        return {"metadata": {"worker": {"config": {**FLAT, "extras": {"notes": "n"}}, **section}}}
+
+    by_shell = read(descriptor(script="/bin/bash", arguments=["-e", "/scripts/my phases.sh", "more"]))
+    assert (by_shell.mode, by_shell.extras["script_path"]) == ("script", "/scripts/my phases.sh")
+    assert read(descriptor(script="quick_test.sh")).extras["script_path"] == "quick_test.sh"
+    assert read(descriptor(module="cleanrl_worker.cli", script="x.sh")).mode == "train", "a module comes first"
+    assert "requires the script to run" in faults(descriptor(script="/bin/bash", arguments=["-e"]))[0]
+
+
 @pytest.mark.parametrize("name", ["01ARZ3NDEKTSV4RRFFQ69G5FAV", "my-run_1.2", "7"])
 def test_a_safe_id_is_kept(name: str) -> None:
     assert read({**FLAT, "run_id": name}).run_id == name
@@ -199,6 +210,11 @@ def test_resuming_needs_something_to_resume_from() -> None:
     extras = {"mode": "resume_training"}
     assert faults({**FLAT, "extras": extras})[0].startswith("extras.checkpoint_path: ")
     assert read({**FLAT, "extras": {**extras, "checkpoint_path": "x"}}).mode == "resume_training"
+    assert read({**FLAT, "extras": {**extras, "policy_path": "x"}}).extras["checkpoint_path"] == "x"
+    assert (
+        read({**FLAT, "extras": {**extras, "policy_path": "x", "checkpoint_path": "y"}}).extras["checkpoint_path"]
+        == "y"
+    )
     assert read({**FLAT, "extras": extras}, env={"CLEANRL_RESUME_PATH": "x"}).mode == "resume_training"
     assert read({**FLAT, "extras": extras, "environment": {"CLEANRL_RESUME_PATH": "x"}}).mode == "resume_training"
 

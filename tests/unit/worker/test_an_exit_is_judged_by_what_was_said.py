@@ -22,6 +22,11 @@ def left(status: int = 0, **facts: Any) -> Exit:
     return Exit(status=status, **{**base, **facts})
 
 
+def test_what_it_came_to_is_in_its_own_words() -> None:
+    assert judge(left(said={"finished": {"step": 5, "message": "20 episodes"}})).message == "20 episodes"
+    assert judge(left(said={"finished": {"step": 5}})).message == "The run did all its steps."
+
+
 FINISHED = {"finished": {"step": 5}}
 STOPPED = {"stopped": {"step": 3}}
 CANCEL = Stop("canceled", "Canceled", "asked to", 0)
