@@ -191,13 +191,13 @@ class SessionBook:
         elif event.name == CHECKPOINT_FAILED:
             self._note(session, checkpoint_failure=_printable(payload.get("message"))[:MAX_FAILURE] or "No word why.")
         elif event.is_scalars:
+            total = min(payload.get("total", 0), MOST_STEPS)
             session.figures = {**payload["values"], "step": payload["step"], "sps": payload["sps"]}
-            if payload["total"]:
-                session.figures["total"] = payload["total"]
+            session.figures |= {"total": total} if total else {}
             self._note(
                 session,
                 step=payload["step"],
-                total=payload["total"],
+                total=total,
                 steps_per_second=max(0.0, round(payload["sps"], 1)) or None,
                 episodic_return=payload["values"].get(RETURN_TAG, session.facts.episodic_return),
             )
