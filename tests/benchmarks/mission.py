@@ -1,8 +1,8 @@
 """Levels that say what to do, with and without being told: success of `ppo` after a short training, side by side.
 
-    python tests/benchmarks/mission.py [--seeds 1] [--steps 100000] [--work build/mission] [--out docs/benchmarks]
+    python tests/benchmarks/mission.py [--seeds 1] [--steps 150000] [--work build/mission] [--out docs/benchmarks]
 
-A run of 100,000 steps takes about five minutes of one core, and there are four for each seed. Finished runs are files in the
+A run of 150,000 steps takes about seven minutes of one core, and there are four for each seed. Finished runs are files in the
 work folder: a second call goes on where the first was stopped.
 """
 
@@ -81,7 +81,7 @@ def report(results: list[dict[str, Any]], out: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--steps", type=int, default=150_000)
     parser.add_argument("--work", type=Path, default=Path("build/mission"))
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"))
     args = parser.parse_args()
