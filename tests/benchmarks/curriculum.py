@@ -152,7 +152,7 @@ def report(records: Records, out: Path) -> bool:
             f"`ppo` with `{' '.join(FLAGS)}`, {', '.join(f'{total:,}' for total in totals)} steps in all. Solved is the first "
             f"step, counted from the very first one on 5x5, at which the last {LAST} episodes on 6x6 had a mean return above "
             f"{SOLVED}. Means over seeds ± 95 % interval; the last column is 100 new episodes of 6x6 with the finished model. "
-            "`python tests/benchmarks/curriculum.py` trains what has no record in [records/curriculum](records/curriculum) and "
+            "`python tests/benchmarks/curriculum.py` trains what has no record in `records/curriculum` and "
             "writes this page from there."
         ),
         "",

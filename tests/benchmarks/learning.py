@@ -174,7 +174,7 @@ def report(records: Records, out: Path) -> bool:
         "",
         (
             "Sizes that two cores allow. `python tests/benchmarks/learning.py` trains what has no record in "
-            "[records/learning](records/learning) and writes this page and the curves from there."
+            "`records/learning` and writes this page and the curves from there."
         ),
         "",
         *origins(record for case in CASES for record in records.of(case.file_name)),

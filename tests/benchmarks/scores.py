@@ -132,7 +132,7 @@ def report(records: Records, out: Path) -> bool:
         (
             f"Default flags; mean over seeds of the last {LAST} training episodes ± 95 % interval, each seed's own mean, and "
             "100 greedy episodes of the finished model beside it. `python tests/benchmarks/scores.py` trains what has no "
-            "record in [records/scores](records/scores) and writes this page and the curves from there. Seeds that were run "
+            "record in `records/scores` and writes this page and the curves from there. Seeds that were run "
             "before there were records are on [a page of their own](scores-before-records.md)."
         ),
         "",
