@@ -150,10 +150,12 @@ def follow(tools: Tools) -> dict[str, Any]:
                     f"  {tools.line('-n', SYSTEM, 'get', 'pods')}\n"
                     f"  {tools.line('-n', SYSTEM, 'logs', '-l', 'app.kubernetes.io/component=operator')}"
                 )
-            if status.get("fsmState") == "EXEC":
-                draw(curve.look(status))
+            if status.get("fsmState") != "EXEC":
                 time.sleep(0.5)
-            time.sleep(0.5)
+                continue
+            for _ in range(4):  # a small run is over in seconds: its curve is looked at more often than its status
+                draw(curve.look(status))
+                time.sleep(0.15)
 
 
 def meaning(transition: dict[str, Any]) -> str:
@@ -260,11 +262,12 @@ What to look at next:{setting}
   all runs             kubectl get cleanrlruns -A
   this run's story     kubectl -n {NAMESPACE} describe cleanrlrun {RUN}
   every field          kubectl explain cleanrlrun.spec
-  TensorBoard          kubectl -n {NAMESPACE} port-forward pod/{reader} 6006, then http://localhost:6006
+  TensorBoard          kubectl -n {NAMESPACE} port-forward pod/{reader} 6006
+    while that runs    http://localhost:6006
   the policy           kubectl -n {NAMESPACE} cp {reader}:/run-data/{policy} policy
-  how good it is       kubectl -n {NAMESPACE} apply -f examples/mode-policy-eval.yaml  (a hundred episodes)
-                       kubectl -n {NAMESPACE} wait crr/{EVALUATION} --for=condition=Complete --timeout=2m
-                       kubectl -n {NAMESPACE} get crr
+  a hundred episodes   kubectl -n {NAMESPACE} apply -f examples/mode-policy-eval.yaml
+    when they are over kubectl -n {NAMESPACE} wait crr/{EVALUATION} --for=condition=Complete --timeout=2m
+    how good it is     kubectl -n {NAMESPACE} get crr
   the manifest         kubectl -n {NAMESPACE} exec {reader} -- cat /run-data/analytics.json
   remove everything    make demo-down
 """

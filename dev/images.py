@@ -125,16 +125,15 @@ class Builder:
         archive.unlink(missing_ok=True)
         with step(f"archive of {name}", 30 if part == "operator" else 120):
             self._save(name, archive)
-            unpacked, compressed = sizes(archive)
+            size = f"{unpacked(archive) / 1e6:,.0f} MB unpacked"
+            if part == "operator":  # of gigabytes it would take minutes
+                size += f", {compressed(archive) / 1e6:,.0f} MB compressed"
             bill = OUTPUT / f"cleanrl-{part}.cdx.json"
             bill.write_bytes(file_in(archive, "usr/share/cleanrl/sbom.cdx.json"))
         if not keep:
             archive.unlink()
         listed = len(json.loads(bill.read_text())["components"])
-        sys.stdout.write(
-            f"{name}: {unpacked / 1e6:,.0f} MB unpacked, {compressed / 1e6:,.0f} MB compressed, {listed} distributions in "
-            f"{bill.relative_to(PROJECT)}\n"
-        )
+        sys.stdout.write(f"{name}: {size}, {listed} distributions in {bill.relative_to(PROJECT)}\n")
 
     def clean(self, tag: str) -> None:
         """Everything that this command made."""
@@ -204,19 +203,24 @@ class Builder:
         return answer.stdout.strip()
 
 
-def sizes(archive: Path) -> tuple[int, int]:
-    """Bytes of an archive's layers as they lie on a node, and gzipped as a registry keeps them."""
-    unpacked = compressed = 0
+def unpacked(archive: Path) -> int:
+    """Bytes of an image's layers as they lie on a node."""
+    with tarfile.open(archive) as image:
+        return sum(image.getmember(layer).size for layer in _layers(image))
+
+
+def compressed(archive: Path) -> int:
+    """Bytes of an image's layers gzipped, as a registry keeps them."""
+    size = 0
     with tarfile.open(archive) as image:
         for layer in _layers(image):
-            packer = zlib.compressobj(level=1, wbits=31)
+            packer = zlib.compressobj(wbits=31)
             content = image.extractfile(layer)
             assert content is not None
             while block := content.read(1 << 20):
-                unpacked += len(block)
-                compressed += len(packer.compress(block))
-            compressed += len(packer.flush())
-    return unpacked, compressed
+                size += len(packer.compress(block))
+            size += len(packer.flush())
+    return size
 
 
 def file_in(archive: Path, path: str) -> bytes:

@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--command", default="make demo", help="what was typed")
     parser.add_argument("--until", default="What to look at next", help="the first line that is left out")
     arguments = parser.parse_args()
-    lines = shown(arguments.transcript.read_text(errors="replace"), arguments.until)
+    lines = shown(arguments.transcript.read_bytes().decode(errors="replace"), arguments.until)
     arguments.picture.write_text(drawn([f"$ {arguments.command}", *lines]))
     return 0
 
