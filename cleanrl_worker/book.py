@@ -30,7 +30,8 @@ from cleanrl_worker.telemetry import EventLog
 log = logging.getLogger(__name__)
 
 DEFAULT_HEARTBEAT_SECONDS = 30.0
-DEFAULT_SCALARS_SECONDS = 5.0
+DEFAULT_SCALARS_SECONDS = 4.9
+"""Every third is in the status of a run among 300, which is written every 14.7 s."""
 DEFAULT_STALL_SECONDS = 1800.0
 """Without a step for so long, `/healthz` fails. Generous: some algorithms learn for a long time between two rollouts."""
 _MAX_SCALARS = 64

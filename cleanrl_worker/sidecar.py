@@ -158,16 +158,24 @@ def link_runs(runs: Path, farm: Path) -> None:
             logs = folder / (entry["tensorboard_dir"] or "tensorboard")
             if logs.is_dir() and logs.resolve().is_relative_to(folder.resolve()):  # not out of its folder by a link
                 name = readable(entry)
-                wanted[name if name not in wanted else f"{name}__{len(wanted)}"] = logs
+                wanted[name if name not in wanted else f"{name}__{len(wanted)}"] = only_folder(logs)
     except OSError as error:
         log.warning("%s can't be read: %s", runs, error)
         return
     with os.scandir(farm) as entries:
-        present = {entry.name for entry in entries}
-    for name in present - wanted.keys():
+        present = {entry.name: Path(entry.path).readlink() for entry in entries}
+    for name in [name for name, target in present.items() if wanted.get(name) != target]:
         (farm / name).unlink(missing_ok=True)
-    for name in wanted.keys() - present:
+        del present[name]
+    for name in wanted.keys() - present.keys():
         (farm / name).symlink_to(wanted[name], target_is_directory=True)
+
+
+def only_folder(logs: Path) -> Path:
+    """The folder that holds all of a run's events: algorithms make one of their own in the run's, with a longer name."""
+    with os.scandir(logs) as entries:
+        first = [entry for _, entry in zip(range(2), entries, strict=False)]
+    return logs / first[0].name if len(first) == 1 and first[0].is_dir(follow_symlinks=False) else logs
 
 
 def readable(entry: dict[str, object]) -> str:

@@ -47,6 +47,7 @@ MAX_STREAMS = 4
 PAGE_SECONDS = 0.5
 """For so long a page of metrics is the same for all who ask."""
 MAX_REQUEST_BYTES = 16 * 1024
+RECEIVE_BYTES = 64 * 1024
 REQUEST_SECONDS = 15.0
 """How long a request may take from connect to the last byte, however busy the caller keeps it. Streams may go on."""
 SOCKET_TIMEOUT = 10.0
@@ -179,7 +180,7 @@ def _encode(frame: Frame, image_format: str) -> bytes:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 1024
+    request_queue_size = 256
 
     def __init__(self, host: str, port: int, exporter: Exporter) -> None:
         self.exporter = exporter
@@ -194,6 +195,8 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind without the reverse name lookup that the standard server makes."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it. The kernel would keep megabytes that nobody reads, for each of them, on the pod's account.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]

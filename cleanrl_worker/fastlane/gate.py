@@ -16,7 +16,9 @@ MAX_PER_CALLER = 8
 """Open connections of one address. The rest is for others: one caller can't shut out Prometheus and the kubelet."""
 PER_SECOND, BURST = 5.0, 20.0
 """Requests of one address. Prometheus and the kubelet need one in several seconds, a viewer's page one a second."""
-REFUSALS_PER_SECOND, REFUSALS_BURST = 500.0, 25.0
+REFUSALS_SHARE = 0.01
+"""Of a core, for turning callers away."""
+SHORTEST_REST, LONGEST_REST = 0.05, 0.25
 MAX_CALLERS = 1024
 
 
@@ -31,12 +33,15 @@ class _Caller:
 class Gate:
     """Admission by address. `admit` and `leave` may be called from any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, spent: Callable[[], float] = time.thread_time
+    ) -> None:
+        """`spent` tells the CPU seconds of the thread that calls `rest`."""
+        self._clock, self._spent = clock, spent
         self._lock = threading.Lock()
         self._callers: dict[str, _Caller] = {}
         self._open = 0
-        self._refusals, self._refused_at = REFUSALS_BURST, clock()
+        self._owed, self._rested_at, self._spent_before = 0.0, clock(), 0.0
 
     def admit(self, address: str) -> bool:
         """Whether this connection is served; then `leave` has to follow."""
@@ -65,11 +70,14 @@ class Gate:
             self._callers[address].open -= 1
 
     def rest(self) -> float:
-        """Called for each refusal, by the one who accepts: how long to rest before the next."""
-        now = self._clock()
-        self._refusals = min(REFUSALS_BURST, self._refusals + (now - self._refused_at) * REFUSALS_PER_SECOND) - 1
-        self._refused_at = now
-        return REFUSALS_BURST / REFUSALS_PER_SECOND if self._refusals < 0 else 0.0
+        """Called for each refusal, by the one who accepts: how long to rest before the next.
+
+        By what it has cost and not by number: one that has sent a lot costs ten times as much to forget.
+        """
+        now, spent = self._clock(), self._spent()
+        self._owed = max(0.0, self._owed + (spent - self._spent_before) / REFUSALS_SHARE - (now - self._rested_at))
+        self._rested_at, self._spent_before = now, spent
+        return min(self._owed, LONGEST_REST) if self._owed > SHORTEST_REST else 0.0
 
     def _forget_the_idle(self, now: float) -> None:
         """Callers who could begin anew without a difference."""

@@ -117,6 +117,8 @@ class Turns:
     """Steps per CPU second of the training process."""
     supervisor: list[float] = field(default_factory=list)
     """Share of a core that the supervisor takes."""
+    others: list[float] = field(default_factory=list)
+    """Share of training's core that neither it nor the supervisor had, and that was not idle: other programs, the kernel."""
     scrapes: list[float] = field(default_factory=list)
     """Seconds of a well-behaved scrape; infinity when it was not answered."""
 
@@ -124,6 +126,13 @@ class Turns:
 def cpu_seconds(pid: int) -> float:
     parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(parts[11]) + int(parts[12])) / TICKS
+
+
+def core_seconds() -> float:
+    """CPU seconds that the worker's core has worked, for whomever."""
+    line = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu0 "))
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, line.split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / TICKS
 
 
 def steps() -> int:
@@ -145,7 +154,7 @@ def scrape(port: int) -> float:
 
 def turn(into: Turns, port: int, supervisor: int, child: int, seconds: float) -> None:
     began, at, trained, looked = time.monotonic(), steps(), cpu_seconds(child), cpu_seconds(supervisor)
-    end = began + seconds
+    worked, end = core_seconds(), began + seconds
     while time.monotonic() < end:
         into.scrapes.append(scrape(port))
         time.sleep(max(0.0, min(1.0, end - time.monotonic())))
@@ -153,6 +162,8 @@ def turn(into: Turns, port: int, supervisor: int, child: int, seconds: float) ->
     into.wall.append(made / elapsed)
     into.cpu.append(made / (cpu_seconds(child) - trained))
     into.supervisor.append((cpu_seconds(supervisor) - looked) / elapsed)
+    ours = cpu_seconds(supervisor) - looked + cpu_seconds(child) - trained
+    into.others.append((core_seconds() - worked - ours) / elapsed)
 
 
 def measure(args: argparse.Namespace) -> dict[str, Turns]:
@@ -208,15 +219,19 @@ def table(found: dict[str, Turns]) -> list[Figure]:
         answered = [each for each in turns.scrapes if each != float("inf")]
         of_base = statistics.median(theirs / ours for theirs, ours in zip(turns.wall, base.wall, strict=True))
         share = statistics.median(turns.supervisor)
-        told = (
-            f"{statistics.median(turns.wall):,.0f} steps/s, {statistics.median(turns.cpu):,.0f} per CPU s, "
-            f"supervisor {100 * share:.1f} % of a core, {len(answered)} of {len(turns.scrapes)} scrapes answered, "
-            f"median {1000 * statistics.median(answered or [float('nan')]):.0f} ms"
-        )
+        told = [
+            f"{statistics.median(turns.wall):,.0f} steps/s",
+            f"{statistics.median(turns.cpu):,.0f} per CPU s",
+            f"supervisor {100 * share:.1f} % of the core, others {100 * statistics.median(turns.others):.0f} %",
+            f"{len(answered)} of {len(turns.scrapes)} scrapes answered",
+            f"median {1000 * statistics.median(answered or [float('nan')]):.0f} ms",
+        ]
         if name == "undisturbed":
-            rows.append(Figure(name, told))
+            rows.append(Figure(name, ", ".join(told)))
         else:
-            rows.append(Figure(f"{name}: {100 * of_base:.1f} % of undisturbed", told, "98 %", of_base >= LEAST))
+            rows.append(
+                Figure(f"{name}: {100 * of_base:.1f} % of undisturbed", ", ".join(told), "98 %", of_base >= LEAST)
+            )
     return rows
 
 

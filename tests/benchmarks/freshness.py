@@ -159,7 +159,7 @@ async def status(args: argparse.Namespace) -> list[Figure]:
         Figure("median, 99th percentile", f"{percentile(ages, 0.5):.1f} s, {percentile(ages, 0.99):.1f} s"),
         Figure("status writes per second", f"{written:.1f}", "at most 20", written <= 20.5),
         Figure("updates seen; the operator's share of a core", f"{len(ages):,}; {100 * share:.1f} %"),
-        Figure("workers speak every", f"{SCALARS_SECONDS:.0f} s"),
+        Figure("workers speak every", f"{SCALARS_SECONDS:g} s"),
     ]
 
 
@@ -167,10 +167,11 @@ def _ages(spoken: list[dict[str, Any]], updates: list[tuple[float, str, dict[str
     """The ages of one run's updates. What is computed waits in the worker until it speaks: it counts from the speech before."""
     said = {event["payload"]["step"]: event["timestamp"] for event in spoken if event["event"] == "scalars"}
     read: dict[int, float] = {}
+    since_boot = time.time() - time.monotonic()  # a watch tells the one, an event the other
     for moment, _, body in updates:
         step = ((body.get("status") or {}).get("progress") or {}).get("step")
         if body["metadata"]["name"] == name and step in said:
-            read.setdefault(step, moment)
+            read.setdefault(step, moment + since_boot)
     ordered = sorted(read)
     return [read[later] - said[earlier] for earlier, later in itertools.pairwise(ordered)]
 

@@ -39,7 +39,8 @@ def beside_worker(status: Status, pod_name: str, port: int) -> TensorBoardStatus
     if has_pod(status) and status.fsm_state in WITH_SIDECAR:
         return TensorBoardStatus(port_forward=f"pod/{pod_name} {port}:{port}")
     if rests(status) or status.fsm_state == State.FAULT:
-        return without("NoPod", "TensorBoard was served by the run's pod; what it showed is on the claim.")
+        told = "TensorBoard was served by the run's pod; what it showed is on the claim, and"
+        return without("NoPod", f"{told} examples/tensorboard-all-runs.yaml serves it again.")
     return without(NOT_YET, "TensorBoard starts with the pod.")
 
 

@@ -26,6 +26,21 @@ print(json.dumps({
 """
 
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "tensorboard-all-runs.yaml"
+ASK = """
+import time, urllib.request
+for _ in range(90):
+    try:
+        runs = urllib.request.urlopen("http://127.0.0.1:6006/data/runs", timeout=10).read().decode()
+    except OSError:
+        runs = "[]"
+    if len(runs) > 2:
+        break
+    time.sleep(1)
+print(runs)
+"""
+
+
 def supervisor(run_id: str) -> int:
     """The worker's first process, seen from the machine that the node runs on."""
     for folder in Path("/proc").glob("[0-9]*"):
@@ -82,6 +97,21 @@ def test_a_run_is_watched_and_its_end_is_told_by_its_sidecar(runs: Any) -> None:
         forward.wait(30)
 
     killed_and_told(runs, "seen", status["runId"])
+    assert ask_one_tensorboard(runs, "seen") == [f"ppo__CartPole-v1__seed=1__{status['runId'][-8:]}"]
+
+
+def ask_one_tensorboard(runs: Any, name: str) -> list[str]:
+    """Serve the claim of a run whose pod is gone, by the documentation's one command; the runs that are shown there."""
+    board = runs.status(name)["analytics"]["tensorboard"]
+    assert board["reason"] == "NoPod", board
+    assert EXAMPLE.name in board["message"]
+    claim = runs.status(name)["analytics"]["claimName"]
+    manifest = (
+        EXAMPLE.read_text().replace(": experiments", f": {claim}").replace("cleanrl-worker:0.1.0", "cleanrl-worker:dev")
+    )
+    runs.kubectl("apply", "-f", "-", stdin=manifest)
+    runs.kubectl("wait", "--for=condition=Available", f"deployment/{EXAMPLE.stem}", "--timeout=120s")
+    return list(json.loads(runs.kubectl("exec", f"deployment/{EXAMPLE.stem}", "--", "python", "-c", ASK)))
 
 
 def test_without_tensorboard_a_killed_workers_end_is_told_as_well(runs: Any) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import http.client
 import importlib.resources
 import io
@@ -284,6 +285,21 @@ def test_those_who_come_at_once_get_one_page(harness: Harness, monkeypatch: pyte
     assert harness.get("/metrics") == before
     monkeypatch.setattr(exporter_module, "PAGE_SECONDS", -1.0)
     assert harness.get("/metrics") != before
+
+
+def test_what_nobody_reads_does_not_pile_up_in_the_kernel(harness: Harness) -> None:
+    taken = []
+    for _ in range(gate.MAX_PER_CALLER + 4):  # more than are served: some wait, some are refused
+        connection = socket.create_connection(("127.0.0.1", harness.exporter.port), timeout=10)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connection.setblocking(False)
+        sent = 0
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while sent < 10_000_000:
+                sent += connection.send(b"x" * 65_536)
+        taken.append(sent)
+        connection.close()
+    assert max(taken) < 1_000_000, taken
 
 
 def test_headers_without_end_are_cut_off(harness: Harness) -> None:

@@ -83,7 +83,8 @@ def test_every_run_has_a_readable_name_and_a_resumed_one_keeps_its_curve(tmp_pat
         if step == 200:
             position = first.position()
     first.close()
-    other = EventWriter(made(runs, "01JDBBBBBBBBBBBBBBBBBBBBBB", "Pendulum-v1"))
+    inner = "Pendulum-v1__ppo__1__01JDBBBBBBBBBBBBBBBBBBBBBB"  # as algorithms do
+    other = EventWriter(made(runs, "01JDBBBBBBBBBBBBBBBBBBBBBB", "Pendulum-v1") / inner)
     other.scalars({"charts/episodic_return": -1.0}, 5)
     other.close()
 

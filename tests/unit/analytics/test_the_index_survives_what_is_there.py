@@ -134,6 +134,13 @@ def test_one_tensorboard_gets_readable_names_for_all_runs(tmp_path: Path) -> Non
         "ppo__Pendulum-..-v1__seed=1__AAAAAAAA",
         "ppo__Pendulum-..-v1__seed=1__BBBBBBBB",
     ]
+    inner = runs / "01BBBBBBBBBB" / "tensorboard" / "Pendulum-v1__ppo__1__01BBBBBBBBBB"
+    inner.mkdir()  # where an algorithm's events are: the name in between says nothing new
+    sidecar.link_runs(runs, farm)
+    assert (farm / "ppo__Pendulum-..-v1__seed=1__BBBBBBBB").resolve() == inner
+    (inner.parent / "evaluation").mkdir()
+    sidecar.link_runs(runs, farm)
+    assert (farm / "ppo__Pendulum-..-v1__seed=1__BBBBBBBB").resolve() == inner.parent, "now there are two to tell apart"
     (runs / "01AAAAAAAAAA" / "analytics.json").unlink()
     sidecar.link_runs(runs, farm)
     assert [entry.name for entry in farm.iterdir()] == ["ppo__Pendulum-..-v1__seed=1__BBBBBBBB"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cleanrl_worker.fastlane import gate
 from cleanrl_worker.fastlane.gate import Gate
 
@@ -38,11 +40,12 @@ def test_thousands_of_addresses_are_not_remembered() -> None:
     assert len(door._callers) <= gate.MAX_CALLERS
 
 
-def test_refusals_are_paced() -> None:
-    now = [0.0]
-    door = Gate(lambda: now[0])
-    looked = 0
-    while now[0] < 10.0:
-        now[0] += door.rest() or 1e-5
-        looked += 1
-    assert looked <= 10.0 * gate.REFUSALS_PER_SECOND * 1.2 + gate.REFUSALS_BURST
+@pytest.mark.parametrize("cost", [20e-6, 500e-6])
+def test_refusals_take_a_bounded_share_of_a_core_whatever_one_costs(cost: float) -> None:
+    now, spent = [0.0], [0.0]
+    door = Gate(lambda: now[0], lambda: spent[0])
+    while now[0] < 60.0:
+        spent[0] += cost
+        now[0] += cost + door.rest()
+    assert spent[0] <= 1.05 * gate.REFUSALS_SHARE * 60.0
+    assert spent[0] >= 0.8 * gate.REFUSALS_SHARE * 60.0, "it rests longer than it has to, while others wait"
