@@ -43,6 +43,7 @@ from operator_lab import (
     run_body,
     runs_path,
     surroundings,
+    until_async,
 )
 from reporting import publish_figures
 
@@ -181,6 +182,7 @@ def unexplained(log: str) -> Counter[str]:
 async def stretch(args: argparse.Namespace, minutes: float, number: int) -> None:
     """One operator's time, noted in the record."""
     nodes = 2 * args.live // 30 + 4
+    restarts: list[str] = []
     with (
         cluster(nodes) as made,
         tempfile.TemporaryDirectory() as folder,
@@ -194,6 +196,11 @@ async def stretch(args: argparse.Namespace, minutes: float, number: int) -> None
             began, said = time.monotonic(), 0.0
             while (passed := (time.monotonic() - began) / 60) < minutes:
                 await asyncio.sleep(SAMPLE_SECONDS)
+                if operator.keep_alive():
+                    number += 1  # another process: its memory has nothing to do with the last one's
+                    restarts.append(f"after {passed:.1f} min: {last_word(operator.log.read_text())}")
+                    note(f"the operator had ended {restarts[-1]}")
+                    await until_async(operator.leads, "the operator leads again", 300)
                 noted = {"stretch": number, "minute": round(passed, 3), **sample(operator, crowd)}
                 record.write(json.dumps(noted) + "\n")
                 record.flush()
@@ -209,20 +216,44 @@ async def stretch(args: argparse.Namespace, minutes: float, number: int) -> None
         ending = {
             "stretch": number,
             "wrong": crowd.wrong[:20],
+            "restarts": restarts,
             "unexplained": dict(odd.most_common(20)),
             **surroundings(),
         }
         record.write(json.dumps(ending) + "\n")
+        if args.keep_log:
+            args.keep_log.write_text(operator.log.read_text())
         operator.stop()
+
+
+def lasted(lines: list[Object]) -> dict[int, float]:
+    """Minutes by stretch. One that began when an operator had ended goes on with the clock of the one before."""
+    times: dict[int, list[float]] = {}
+    for line in lines:
+        if "minute" in line:
+            times.setdefault(line["stretch"], []).append(line["minute"])
+    return {number: max(minutes) - min(minutes) for number, minutes in times.items()}
+
+
+def last_word(log: str) -> str:
+    """The last thing that the operator said that was more than information."""
+    for line in reversed(log.splitlines()):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            return line[:200]
+        if entry.get("level") != "info":
+            return str(entry.get("message"))[:200]
+    return "it said nothing"
 
 
 def judge(lines: list[Object]) -> list[Figure]:
     """The record as figures."""
     samples = [line for line in lines if "memory" in line]
     endings = [line for line in lines if "unexplained" in line]
-    warm = [line for line in samples if line["minute"] >= WARM_UP_MINUTES] or samples
-    minutes = sum(max((line["minute"] for line in samples if line["stretch"] == each), default=0)
-                  for each in {line["stretch"] for line in samples})  # fmt: skip
+    begins = {each: min(line["minute"] for line in samples if line["stretch"] == each) for each in lasted(lines)}
+    warm = [line for line in samples if line["minute"] >= begins[line["stretch"]] + WARM_UP_MINUTES] or samples
+    minutes = sum(lasted(lines).values())
     live = float(np.median([line["talking"] for line in warm])) if warm else 0.0
     figures = [
         Figure("minutes", f"{minutes:.0f}", "at least 120", minutes >= 119),
@@ -244,6 +275,10 @@ def judge(lines: list[Object]) -> list[Figure]:
     odd: Counter[str] = Counter()
     for ending in endings:
         odd.update(ending["unexplained"])
+    restarts = [sentence for ending in endings for sentence in ending.get("restarts", [])]
+    figures.append(
+        Figure("times that the operator ended", "; ".join([f"{len(restarts)}", *restarts[:3]]), "0", not restarts)
+    )
     figures.append(Figure("runs that ended wrongly", f"{len(wrong)}", "0", not wrong))
     figures.append(Figure("unexplained lines of warning or worse", f"{sum(odd.values())}", "0", not odd))
     for said, count in odd.most_common(8):
@@ -267,15 +302,14 @@ def main() -> int:
     parser.add_argument("--live", type=int, default=200)
     parser.add_argument("--record", type=Path, default=Path("build/soak.jsonl"), help="goes on with it, if it is there")
     parser.add_argument("--fresh", action="store_true", help="forget what is in the record")
+    parser.add_argument("--keep-log", type=Path, help="where the operator's log goes")
     parser.add_argument("--out", type=Path, default=None, help="where results go instead of docs/benchmarks")
     args = parser.parse_args()
     args.record.parent.mkdir(parents=True, exist_ok=True)
     if args.fresh:
         args.record.unlink(missing_ok=True)
     lines = _read(args.record)
-    done: dict[int, float] = {}
-    for line in lines:
-        done[line["stretch"]] = max(done.get(line["stretch"], 0.0), line.get("minute", 0.0))
+    done = lasted(lines)
     left = args.minutes - sum(done.values())
     facts = surroundings()
     if left > 1:
