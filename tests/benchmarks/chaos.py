@@ -26,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -483,9 +484,9 @@ def wrong_ends(stage: Stage, runs: list[Object]) -> dict[str, list[str]]:
         kept = (status.get("checkpoint") or {}).get("step", 0)
         if story.expected == "completed" and kept < story.saved - INTERVAL:
             found["checkpoint"].append(f"{who}: the status knows step {kept}, {story.saved} was saved")
-        moments = [step["at"] for step in status["transitions"]]
+        moments = [datetime.fromisoformat(step["at"]) for step in status["transitions"]]
         if moments != sorted(moments):
-            found["time"].append(f"{who}: {moments}")
+            found["time"].append(f"{who}: {[str(moment) for moment in moments]}")
     return found
 
 

@@ -53,7 +53,6 @@ WARM_UP_MINUTES = 5.0
 SHORTEST, LONGEST = 60.0, 300.0
 EXPLAINED = {
     r"refused: the run is (over|done with this pod)": "a player that speaks a moment longer than its pod lives",
-    r"is (slow|late).*loop|event loop": "the machine was busy with others",
 }
 """Lines of warning that belong to what is done here, and why."""
 

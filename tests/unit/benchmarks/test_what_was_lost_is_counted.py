@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+DAY = "2026-01-01T00:00:"
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -42,7 +43,7 @@ def story(load: Any, fate: str) -> Any:
 def judged(load: Any, fate: str, **status: Any) -> list[str]:
     good = {
         "fsmState": "TERM", "outcome": "completed", "attempt": 1, "session": {"lastEvent": 3}, "checkpoint": {"step": 250},
-        "transitions": [{"to": "INIT", "at": "1"}, {"to": "TERM", "at": "2"}],
+        "transitions": [{"to": "INIT", "at": f"{DAY}05Z"}, {"to": "TERM", "at": f"{DAY}05.5Z"}],
     }  # fmt: skip
 
     class Stage:
@@ -64,7 +65,11 @@ def judged(load: Any, fate: str, **status: Any) -> list[str]:
         ("loses its pod", {"attempt": 2}, []),
         ("completes", {"session": {"lastEvent": 2}}, ["events"]),
         ("completes", {"checkpoint": {"step": -1}}, ["checkpoint"]),
-        ("completes", {"transitions": [{"to": "INIT", "at": "2"}, {"to": "TERM", "at": "1"}]}, ["time"]),
+        (
+            "completes",
+            {"transitions": [{"to": "INIT", "at": f"{DAY}05.5Z"}, {"to": "TERM", "at": f"{DAY}05Z"}]},
+            ["time"],
+        ),
     ],
 )
 def test_each_broken_promise_is_named(load: Any, fate: str, status: dict[str, Any], broken: list[str]) -> None:
