@@ -43,6 +43,8 @@ class Found:
     peer: str
     origin: str
     good: bool | None = None
+    target: str = ""
+    """The record's own, for promises whose target is no number."""
 
 
 def run(name: str, pages: Path) -> bool:
@@ -78,13 +80,14 @@ def find(row: Row, pages: Path) -> Found | None:
     kept = pages / "records" / "bench" / f"{row.benchmark}.json"
     if kept.exists():
         record = json.loads(kept.read_text())
-        load = f", load {record['load'][0]:g}"
-        return _in_lines(row, record["lines"], f"{record['date']}, {record['commit'][:7]}{load}")
-    page = pages / f"{row.benchmark}.md"
-    if page.exists():
-        lines = page.read_text().splitlines()
+        origin = f"{record['date']}, {record['commit'][:7]}, load {record['load'][0]:g}"
+        if found := _in_lines(row, record["lines"], origin):
+            return found
+    for page in (pages / f"{row.benchmark}.md", pages / f"{row.benchmark}-before-records.md"):
+        lines = page.read_text().splitlines() if page.exists() else []
         said = next((line for line in lines if line.startswith("Commit ")), "Commit unknown")
-        return _in_lines(row, lines, said.split(",")[0].removeprefix("Commit ")[:7])
+        if found := _in_lines(row, lines, said.split(",")[0].removeprefix("Commit ")[:7]):
+            return found
     return None
 
 
@@ -96,7 +99,9 @@ def _in_figures(row: Row, parts: dict[str, Any]) -> Found | None:
                 peer = next(
                     (each["measured"] for each in part["figures"] if row.peer and row.peer in each["name"]), row.peer
                 )
-                return Found(figure["measured"], _number(figure["measured"]), peer, origin, figure["good"])
+                return Found(
+                    figure["measured"], _number(figure["measured"]), peer, origin, figure["good"], figure["target"]
+                )
     return None
 
 
@@ -118,6 +123,7 @@ def line(row: Row, found: Found | None) -> tuple[str, bool | None]:
     target = f"{row.direction} {row.target:,.10g}" if row.direction is not None and row.target is not None else ""
     if found is None:
         return f"| {row.figure} | {target} | not measured | | | | |", None
+    target = target or found.target
     kept: bool | None = found.good
     ratio = ""
     if row.target is not None and found.number is not None:
@@ -141,9 +147,8 @@ def learning(pages: Path) -> list[str]:
         if not last:
             continue
         low, high = interval([last])
-        rows.append(
-            f"| {case.algo} | {case.env_id} | {len(last)} | {iqm(last):.1f} | {low:.1f} to {high:.1f} | {case.least:g} |"
-        )
+        within = f"{low:.1f} to {high:.1f}" if len(last) > 1 else "one seed has none"
+        rows.append(f"| {case.algo} | {case.env_id} | {len(last)} | {iqm(last):.1f} | {within} | {case.least:g} |")
         shares.append([normalised(score, RANDOM_RETURNS[case.env_id], case.least) for score in last])
     if not rows:
         return ["No seed has a record yet: `python tests/benchmarks/scores.py`."]
