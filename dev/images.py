@@ -118,6 +118,8 @@ class Builder:
         label = f"{name}" + (
             f" ({options['TORCH']}{', ' + options['EXTRAS'] if options['EXTRAS'] else ''})" if options else ""
         )
+        if self.program != "docker":  # it would stay behind without a name
+            self._remove(name)
         typical = 60 if part == "operator" else 420
         run_step(label, [*command, "."], typical_seconds=typical, cwd=PROJECT, env=self._environment)
         OUTPUT.mkdir(parents=True, exist_ok=True)
@@ -144,11 +146,13 @@ class Builder:
                 if each.get("imagename") in names:
                     subprocess.run(["buildah", "rm", each["id"]], capture_output=True, check=True)
         for name in names:
-            if self._has(name):
-                remove = ["rmi", name] if self.program == "buildah" else ["image", "rm", name]
-                subprocess.run([self.program, *remove], capture_output=True, check=True)
+            self._remove(name)
         shutil.rmtree(OUTPUT, ignore_errors=True)
         sys.stdout.write("The images and build/images are gone.\n")
+
+    def _remove(self, name: str) -> None:
+        if self._has(name):
+            self._run(*(["rmi", name] if self.program == "buildah" else ["image", "rm", name]))
 
     def _has(self, name: str) -> bool:
         command = ["inspect", "--type", "image", name] if self.program == "buildah" else ["image", "inspect", name]
