@@ -22,7 +22,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-from scores import commit, machine
+from reporting import commit, machine
 
 from cleanrl_worker.algorithms import ppo
 from cleanrl_worker.evals import EvalResult, Evaluation
