@@ -156,6 +156,7 @@ class Supervisor:
         self._spoke = False
         self._said: dict[str, dict[str, Any]] = {}
         self._stop: Stop | None = None
+        self._signals = 0
         self._kill_at: float | None = None
         self._forced = False
         self._want_pause = False
@@ -391,9 +392,11 @@ class Supervisor:
     # -- what goes out
 
     def _on_signal(self, number: int) -> None:
+        """The first signal asks, also when the gateway has asked before (a deleted run hears from both); a second one kills."""
+        self._signals += 1
         if self._stop is None:
             self._begin_stop(signal_stop(number))
-        else:
+        elif self._signals > 1:
             self._kill_at = self._clock()
 
     def _begin_stop(self, stop: Stop) -> None:

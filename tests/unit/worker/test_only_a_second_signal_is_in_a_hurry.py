@@ -1,0 +1,46 @@
+"""Who asks a run to stop gets a checkpoint; only whoever signals twice does without."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleanrl_worker.supervise import Launch, Stop, Supervisor
+
+FENCED = Stop("canceled", "Fenced", "the run was deleted", 1)
+
+
+class Nobody:
+    def hear(self, fact: dict[str, Any]) -> None:
+        raise AssertionError(fact)
+
+    def tick(self) -> None:
+        raise AssertionError("nothing runs here")
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    launch = Launch([], {}, tmp_path, tmp_path / "o", tmp_path / "e", speaks=True, talks=False, log_cap=1, log_keep=1)
+    made = Supervisor(launch, Nobody(), grace_seconds=30, clock=lambda: 100.0)
+    made._spoke = True
+    monkeypatch.setattr(made, "_tell", lambda _: None)
+    return made
+
+
+def test_a_signal_after_a_request_leaves_the_time_that_the_request_gave(supervisor: Supervisor) -> None:
+    """A deleted run hears from the gateway first and from the kubelet a moment later: it still has to save."""
+    supervisor._begin_stop(FENCED)
+    supervisor._on_signal(signal.SIGTERM)
+    assert supervisor._kill_at == 130
+    supervisor._on_signal(signal.SIGTERM)
+    assert supervisor._kill_at == 100
+
+
+def test_a_second_signal_ends_it_now(supervisor: Supervisor) -> None:
+    supervisor._on_signal(signal.SIGINT)
+    assert supervisor._kill_at == 130
+    supervisor._on_signal(signal.SIGINT)
+    assert supervisor._kill_at == 100
