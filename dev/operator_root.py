@@ -41,7 +41,7 @@ def main(environment: Path, root: Path) -> None:
     library = Path(sysconfig.get_path("stdlib"))
     shutil.copytree(library, inside(root, library), symlinks=True, ignore=lambda _, names: unused(names))
     shutil.copytree(environment, inside(root, environment), symlinks=True)
-    without_source(next(inside(root, environment).glob("lib/python3*/site-packages/kubernetes")))
+    without_source(next(inside(root, environment).glob("lib/python3*/site-packages/kubernetes")), root)
     for library in sorted({path for program in [interpreter, *root.rglob("*.so*")] for path in loaded(program)}):
         copy(library, root)
     copy(Path("/etc/ld.so.cache"), root)  # where the loader finds libraries outside of its own folders
@@ -79,11 +79,13 @@ def copy(path: Path, root: Path, *, follow: bool = True) -> None:
         shutil.copy2(path, target, follow_symlinks=follow)
 
 
-def without_source(package: Path) -> None:
+def without_source(package: Path, root: Path) -> None:
     """Replace modules by their bytecode, without docstrings."""
     for cache in list(package.rglob("__pycache__")):
         shutil.rmtree(cache)
-    if not compileall.compile_dir(package, quiet=1, legacy=True, optimize=2, workers=0):
+    if not compileall.compile_dir(
+        package, quiet=1, legacy=True, optimize=2, workers=0, stripdir=str(root), prependdir="/"
+    ):
         raise SystemExit(f"{package} does not compile")
     for source in package.rglob("*.py"):
         source.unlink()
