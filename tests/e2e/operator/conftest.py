@@ -47,7 +47,7 @@ class Runs:
         """The run's status."""
         return dict(json.loads(self.kubectl("get", "cleanrlrun", name, "-o", "json")).get("status", {}))
 
-    def reach(self, name: str, what: Callable[[dict[str, Any]], bool], seconds: float = 120) -> dict[str, Any]:
+    def reach(self, name: str, what: Callable[[dict[str, Any]], bool], seconds: float = 200) -> dict[str, Any]:
         """Wait until this holds of the run's status; the status."""
         deadline = time.monotonic() + seconds
         while not what(status := self.status(name)):
@@ -114,6 +114,37 @@ class Runs:
         self.kubectl("wait", f"pod/{pod}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=90s")
         return self.kubectl("logs", pod)
 
+    def inside(self, name: str, program: str) -> str:
+        """What a Python program prints in the container of the run's worker."""
+        pod = self.status(name)["podName"]
+        return self.kubectl("exec", pod, "-c", "worker", "--", "python", "-c", program)
+
+    def saved(self, name: str) -> dict[str, Any]:
+        """Have the run save a checkpoint now, by a short pause; its status then."""
+        before = (self.status(name).get("checkpoint") or {}).get("step", -1)
+        self.change(name, pause=True)
+        self.reach(
+            name,
+            lambda status: status["fsmState"] == "PAUSE" and (status.get("checkpoint") or {}).get("step", -1) > before,
+        )
+        self.change(name, pause=False)
+        return self.reach(name, lambda status: status["fsmState"] == "EXEC")
+
+    def warned(self, name: str, reason: str, seconds: float = 30) -> str:
+        """Wait for the Warning that `kubectl describe` shows of the run; its sentence."""
+        chosen = f"involvedObject.name={name},reason={reason},type=Warning"
+        deadline = time.monotonic() + seconds
+        while not (
+            said := self.kubectl("get", "events", "--field-selector", chosen, "-o", "jsonpath={.items[*].message}")
+        ):
+            assert time.monotonic() < deadline, f"no Warning {reason}: {self.kubectl('get', 'events')}"
+            time.sleep(0.5)
+        return said
+
+    def left(self, kinds: str = "pods,services,deployments,persistentvolumeclaims") -> list[str]:
+        """The names of what is in the namespace."""
+        return self.kubectl("get", kinds, "-o", "name").split()
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """The run's numbered log, over all its attempts."""
         return [json.loads(line) for line in self.read(name, "print(open('events.jsonl').read())").splitlines() if line]
@@ -168,6 +199,13 @@ def runs(operator: Cluster) -> Iterator[Runs]:
 @pytest.fixture(scope="module")
 def module_runs(operator: Cluster) -> Iterator[Runs]:
     """A tenant's namespace, for all tests of a module."""
+    with tenant(operator) as runs:
+        yield runs
+
+
+@pytest.fixture(scope="module")
+def other_runs(operator: Cluster) -> Iterator[Runs]:
+    """Another tenant's."""
     with tenant(operator) as runs:
         yield runs
 
