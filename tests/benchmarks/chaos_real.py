@@ -209,6 +209,8 @@ class Cast:
                 if name in self.befallen or fate == "has a full disk"
                 else {"completed"}
             )
+            if fate == "is canceled" and any(event["event"] == "run_completed" for event in self.logs.get(name, ())):
+                expected = {"completed"}  # it had done all its steps when it heard of it: that is the truth, and told
             if status.get("fsmState") != "TERM" or outcome not in expected:
                 found["outcome"].append(
                     f"{who}: {status.get('fsmState')} {outcome} {status.get('reason')}: {status.get('message')}"

@@ -3,8 +3,8 @@
     python tests/benchmarks/soak.py [--minutes 120] [--live 200] [--record build/soak.jsonl] [--fresh]
 
 Runs on pretended nodes whose workers are players (operator_fleet.py): each talks as a worker does for one to five minutes,
-ends, and is replaced by a new one; half of the ended runs are deleted, the others stay. Every ten seconds the operator's
-memory, descriptors and sockets are noted in the record. A soak that was stopped goes on with its record until the minutes are
+ends, and is replaced by a new one; half of the ended runs are deleted at once, of the others the last 100 stay. Every ten
+seconds the operator's memory, descriptors and sockets are noted in the record. A soak that was stopped goes on with its record until the minutes are
 full; each stretch has an operator of its own. Slopes are those of the newest stretch without its first minutes, with 95 %
 intervals over means of a minute. Writes docs/benchmarks/soak.{json,md}; 20 minutes is the short form.
 """
@@ -50,7 +50,12 @@ from reporting import publish_figures
 Object = dict[str, Any]
 SAMPLE_SECONDS = 10.0
 WARM_UP_MINUTES = 5.0
+"""Left out at the beginning of a stretch; of a short one a quarter."""
 SHORTEST, LONGEST = 60.0, 300.0
+SHORTEST_TO_JUDGE = 15.0
+"""Minutes: in a shorter stretch a process is still finding its size."""
+KEPT = 100
+"""Finished runs that stay: more and more of them would be more and more memory, rightly."""
 EXPLAINED = {
     r"refused: the run is (over|done with this pod)": "a player that speaks a moment longer than its pod lives",
 }
@@ -68,6 +73,7 @@ class Crowd:
         self._numbers = 0
         self.ended = 0
         self.wrong: list[str] = []
+        self._kept: list[str] = []
         self.talking = 0
 
     async def keep(self) -> None:
@@ -117,6 +123,9 @@ class Crowd:
         if deleted:
             await self.client("DELETE", path)
         else:
+            self._kept.append(path)
+            while len(self._kept) > KEPT:
+                await self.client("DELETE", self._kept.pop(0))
             await self.client("DELETE", pods_path(self.namespace, status["podName"]), {"gracePeriodSeconds": 0})
 
     async def _reach(self, path: str, state: str) -> Object:
@@ -251,7 +260,8 @@ def judge(lines: list[Object]) -> list[Figure]:
     samples = [line for line in lines if "memory" in line]
     endings = [line for line in lines if "unexplained" in line]
     begins = {each: min(line["minute"] for line in samples if line["stretch"] == each) for each in lasted(lines)}
-    warm = [line for line in samples if line["minute"] >= begins[line["stretch"]] + WARM_UP_MINUTES] or samples
+    cold = {each: begins[each] + min(WARM_UP_MINUTES, minutes / 4) for each, minutes in lasted(lines).items()}
+    warm = [line for line in samples if line["minute"] >= cold[line["stretch"]]]
     minutes = sum(lasted(lines).values())
     live = float(np.median([line["talking"] for line in warm])) if warm else 0.0
     figures = [
@@ -268,7 +278,7 @@ def judge(lines: list[Object]) -> list[Figure]:
         chosen = [line for line in warm if line["stretch"] == newest]
         rise, low, high = slope([line["minute"] for line in chosen], [line[key] for line in chosen])
         text = f"{rise:+.2f} {unit} an hour ({low:+.2f} to {high:+.2f})"
-        known = None if np.isnan(rise) else low <= 0
+        known = None if np.isnan(rise) or lasted(lines)[newest] < SHORTEST_TO_JUDGE else low <= 0
         figures.append(Figure(f"{name}, slope", text, "0 within the interval, or falling", known))
     wrong = [sentence for ending in endings for sentence in ending["wrong"]]
     odd: Counter[str] = Counter()
