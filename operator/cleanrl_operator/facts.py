@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
 
+from cleanrl_operator.api.status import SourceStatus
+
 
 class PodSituation(Enum):
     """Where the pod of the current attempt stands."""
@@ -160,6 +162,8 @@ class Facts:
     """Why the claim that the run's data was on is not there any more; empty while it is."""
     predecessor: str = ""
     """A pod of an earlier attempt that may still write: no new one before it has ended."""
+    source: SourceStatus | None = None
+    """What the pod was given of the run that `from.run` names."""
     source_pending: str = ""
     """Why the run that this one starts from has nothing to start from yet; empty when it has, or there is none."""
     config_error: str = ""

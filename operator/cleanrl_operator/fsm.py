@@ -75,6 +75,8 @@ class _Judge(Draft):
             self.adopt_pod()
         if self.status.claim_uid is None and self.facts.claim_uid is not None:
             self.set(claim_uid=self.facts.claim_uid)
+        if self.facts.source is not None:
+            self.set(source=self.facts.source)
         if self.status.pod_uid is None:
             return
         if pod.node_name is not None:

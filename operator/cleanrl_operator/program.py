@@ -25,6 +25,7 @@ from cleanrl_operator.api import GROUP, PLURAL, VERSION
 from cleanrl_operator.api.status import State
 from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache, Key
+from cleanrl_operator.clock import WallClock
 from cleanrl_operator.election import Election, LeaseLost
 from cleanrl_operator.gateway.service import GatewayService
 from cleanrl_operator.gateway.sessions import SessionBook
@@ -166,7 +167,7 @@ class Operator:
         """Lead until told to stop. Raises when something ends that should not."""
         self._spawn("lease", self._election.hold())
         settings = self.settings
-        clock = lambda: datetime.now(UTC)  # noqa: E731 - passed on as a value
+        clock = WallClock(lambda: datetime.now(UTC))
         self._boards = Boards(self.kube, self.queue.put_later)
         self._announcer = Announcer(
             self.kube, settings.operator_class or "default", clock, pressed=lambda: self.queue.pressed

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from cleanrl_operator import logs, unreadable
@@ -19,6 +19,7 @@ from cleanrl_operator.api import GROUP, PLURAL, VERSION
 from cleanrl_operator.api.status import AnalyticsStatus, State, Status, TensorBoardStatus
 from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache, Key
+from cleanrl_operator.clock import WallClock
 from cleanrl_operator.decision import CleanUp, CreatePod, Decision, DeletePod, Desired, Event
 from cleanrl_operator.desired import claim, pod, tensorboard
 from cleanrl_operator.facts import Facts, PodFacts, PodSituation, Refusal, RefusalKind, SessionFacts
@@ -36,6 +37,9 @@ from cleanrl_protocol.podconfig import BadPodConfig
 log = logging.getLogger(__name__)
 CLAIM_FRESH_SECONDS = 30.0
 """How long a shared claim's UID is believed without asking again: a burst of runs on one claim asks once."""
+MEASURED_FROM = ("wallclock_since", "stop_requested_at")
+"""Moments of a status from which a length of time is measured."""
+WAITING = (PodSituation.PENDING, PodSituation.IMAGE_ERROR)
 ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
 ASIDE_SECONDS = 1.0
 """How long news of a pod that has not started wait for better ones: most pods start at once, and one write says it all."""
@@ -76,7 +80,7 @@ class Reconciler:
     boards: Boards
     wake: Callable[[Key, float], None]
     announce: Callable[[Run, Event], None]
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    clock: WallClock = field(default_factory=WallClock)
     pressed: Callable[[], bool] = lambda: False
     """Whether new runs wait for their turn: then a pod that was just created is written down after theirs exist."""
     tally: Tally = field(default_factory=Tally)
@@ -198,7 +202,18 @@ class Reconciler:
         self.wake(run.key, due - time.monotonic())
 
     def _decide(self, run: Run, facts: Facts, now: datetime) -> Decision:
-        return decide(run.spec, run.status, facts, now, generation=run.generation, run_id=run.run_id)
+        """Judge the run, with what it waits for measured in time that has really passed."""
+        status, pod = run.status, facts.pod
+        moved = {
+            name: self.clock.carried_along(moment)
+            for name in MEASURED_FROM
+            if (moment := getattr(status, name)) is not None
+        }
+        if pod.situation in WAITING and pod.since is not None:
+            facts = replace(facts, pod=replace(pod, since=self.clock.carried_along(pod.since)))
+        return decide(
+            run.spec, status.model_copy(update=moved), facts, now, generation=run.generation, run_id=run.run_id
+        )
 
     # -- observe
 
@@ -214,6 +229,8 @@ class Reconciler:
         if run.status.claim_uid is None and seen.uid is not None and not run.spec.dry_run:
             found = await self._claim(run)
             facts = replace(facts, claim_uid=found["metadata"]["uid"] if found else None)
+        if run.status.source is None and seen.uid is not None:  # a pod whose status was not written yet
+            facts = replace(facts, source=(await self._source(run)).found)
         if facts.session is not None and facts.session.late_seconds > 0 and seen.node_name is not None:
             facts = replace(facts, node_ready=await self._node_ready(seen.node_name))
         return facts
@@ -275,8 +292,8 @@ class Reconciler:
             if lost:
                 return replace(facts, claim_lost=lost)
             facts = replace(facts, claim_uid=found)
-            body = pod.build(run, self.settings, source.run)
-            await self.boards.make_way(run, source.run)
+            body = pod.build(run, self.settings, source.found)
+            await self.boards.make_way(run, source.found)
             created = await self.kube.create(f"api/v1/namespaces/{run.namespace}/pods", body)
         except BadPodConfig as error:
             return replace(facts, config_error=str(error))
@@ -289,7 +306,7 @@ class Reconciler:
             self._refused[run.key] = (time.monotonic(), answer)
             return replace(facts, refusal=answer)
         self.cache.put_pod(created)
-        return replace(facts, pod=observe_pod(run, created))
+        return replace(facts, pod=observe_pod(run, created), source=source.found)
 
     async def _taken(self, run: Run) -> PodFacts:
         """A pod of the name exists: ours from before a crash, or somebody else's."""
@@ -338,7 +355,7 @@ class Reconciler:
         return body
 
     async def _source(self, run: Run) -> Source:
-        """The run that this one starts from, or the sentence that says why it can't."""
+        """What this run starts from, or the sentence that says why it can't."""
         named = run.spec.from_
         if named is None or named.run is None:
             return Source()

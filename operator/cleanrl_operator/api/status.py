@@ -103,6 +103,17 @@ class CheckpointStatus(Model):
     attempt: int = Field(default=0, description="The attempt that wrote it.")
 
 
+class SourceStatus(Model):
+    """What the run started from: enough to start from it again when the run it came from is gone."""
+
+    run_uid: Annotated[str, Field(max_length=64)] = Field(alias="runUID", description="UID of the run that from names.")
+    claim_name: Text = Field(description="The claim that holds its folder.")
+    path: Text = Field(description="Its folder on that claim.")
+    checkpoint: Text = Field(description="Path of the checkpoint below that folder.")
+    step: int = Field(default=0, description="The step it was taken at.")
+    sha256: Digest = Field(description="Digest of the checkpoint's manifest, as that run's status vouched for it.")
+
+
 class TensorBoardStatus(Model):
     """Where TensorBoard answers, or why it does not."""
 
@@ -161,6 +172,9 @@ class Status(Model):
     node_name: Text | None = Field(default=None, description="The node it runs on.")
     claim_uid: Annotated[str, Field(max_length=64)] | None = Field(
         default=None, alias="claimUID", description="UID of the claim that holds its data; another one would be empty."
+    )
+    source: SourceStatus | None = Field(
+        default=None, description="What the last attempt was given of the run that from.run names."
     )
     session: SessionStatus | None = Field(default=None, description="The worker's session.")
     started_at: datetime | None = Field(default=None, description="When the run was accepted.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cleanrl_operator.api.spec import Mode
+from cleanrl_operator.api.status import SourceStatus
 from cleanrl_operator.desired import confined, requirements, sidecar, tensorboard, workerconfig
 from cleanrl_operator.policies.gpu import gpus_held
 from cleanrl_operator.run import ATTEMPT_LABEL, CONFIG_ANNOTATION, Run
@@ -24,8 +25,8 @@ TOKEN_SECONDS = 3600
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
-def build(run: Run, settings: Settings, source: Run | None = None) -> dict[str, Any]:
-    """The pod for the run's next attempt. `source` is the run that `from.run` names."""
+def build(run: Run, settings: Settings, source: SourceStatus | None = None) -> dict[str, Any]:
+    """The pod for the run's next attempt. `source` is what it starts from of the run that `from.run` names."""
     attempt = run.next_attempt
     template = run.spec.pod_template
     image = settings.image_for(run.spec.image, run.requirements)
@@ -78,7 +79,7 @@ def build(run: Run, settings: Settings, source: Run | None = None) -> dict[str, 
     }
 
 
-def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Run | None) -> dict[str, Any]:
+def _worker(run: Run, settings: Settings, image: str, attempt: int, source: SourceStatus | None) -> dict[str, Any]:
     checkpoint = run.spec.checkpoint
     environment = {
         "CLEANRL_POD_CONFIG": CONFIG_FILE,
@@ -144,7 +145,7 @@ def _resources(run: Run) -> dict[str, Any]:
     return {"requests": amounts, "limits": amounts}
 
 
-def _volumes(run: Run, settings: Settings, source: Run | None) -> list[dict[str, Any]]:
+def _volumes(run: Run, settings: Settings, source: SourceStatus | None) -> list[dict[str, Any]]:
     token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
     annotation = {"fieldPath": f"metadata.annotations['{CONFIG_ANNOTATION}']"}
     volumes: list[dict[str, Any]] = [
@@ -170,7 +171,7 @@ def _volumes(run: Run, settings: Settings, source: Run | None) -> list[dict[str,
     return volumes
 
 
-def _mounts(run: Run, source: Run | None) -> list[dict[str, Any]]:
+def _mounts(run: Run, source: SourceStatus | None) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"name": "run-data", "mountPath": RUN_FOLDER, "subPath": run.folder},
         {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - an emptyDir of the pod's own
@@ -182,7 +183,7 @@ def _mounts(run: Run, source: Run | None) -> list[dict[str, Any]]:
         mounts.append({"name": "script", "mountPath": SCRIPT_FOLDER, "readOnly": True})
     if source is not None:
         name = "run-data" if _shares_claim(run, source) else "source"
-        mounts.append({"name": name, "mountPath": SOURCE_FOLDER, "subPath": source.folder, "readOnly": True})
+        mounts.append({"name": name, "mountPath": SOURCE_FOLDER, "subPath": source.path, "readOnly": True})
     template = run.spec.pod_template
     for volume in (template.volumes if template else None) or []:
         mount: dict[str, Any] = {"name": f"user-{volume.name}", "mountPath": volume.mount_path}
@@ -196,7 +197,7 @@ def _mounts(run: Run, source: Run | None) -> list[dict[str, Any]]:
     return mounts
 
 
-def _shares_claim(run: Run, source: Run) -> bool:
+def _shares_claim(run: Run, source: SourceStatus) -> bool:
     return source.claim_name == run.claim_name and not run.spec.dry_run
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cleanrl_operator.api.spec import Mode
+from cleanrl_operator.api.status import SourceStatus
 from cleanrl_operator.policies.gpu import gpus_held
 from cleanrl_operator.run import Run
 
@@ -19,11 +20,11 @@ MODES = {
 PRESETS = {"babyai-goto": "BABYAI_GOTO_CURRICULUM", "babyai-doorkey": "BABYAI_DOORKEY_CURRICULUM"}
 
 
-def build(run: Run, source: Run | None, source_folder: str, script_folder: str) -> dict[str, Any]:
+def build(run: Run, source: SourceStatus | None, source_folder: str, script_folder: str) -> dict[str, Any]:
     """The config in the flat form that `--config` takes.
 
-    `source` is the run that `from.run` names; its folder is mounted at `source_folder`, and a script's ConfigMap at
-    `script_folder`.
+    `source` is what it starts from of the run that `from.run` names, whose folder is mounted at `source_folder`; a script's
+    ConfigMap is at `script_folder`.
     """
     spec = run.spec
     extras: dict[str, Any] = {
@@ -88,16 +89,15 @@ def _curriculum(run: Run) -> dict[str, Any]:
     return {"curriculum_schedule": [{k: v for k, v in stage.items() if v is not None} for stage in stages]}
 
 
-def _source(run: Run, source: Run | None, source_folder: str) -> dict[str, Any]:
+def _source(run: Run, source: SourceStatus | None, source_folder: str) -> dict[str, Any]:
     """Where to start from: a path on the run's own claim, or the checkpoint that the source run's status vouches for."""
     named = run.spec.from_
     if named is None:
         return {}
     key = "checkpoint_path" if run.spec.mode == Mode.RESUME else "policy_path"
-    if source is None or source.status.checkpoint is None:
+    if source is None:
         return {key: named.path or source_folder}
-    found = source.status.checkpoint
-    return {key: f"{source_folder}/{found.path}", "checkpoint_sha256": found.sha256}
+    return {key: f"{source_folder}/{source.checkpoint}", "checkpoint_sha256": source.sha256}
 
 
 def _script(run: Run, script_folder: str) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Whether the run that `from.run` names can be started from: its status has to vouch for a checkpoint."""
+"""Whether the run that `from.run` names can be started from: its status has to vouch for a checkpoint.
+
+Once it has, the run that starts from it remembers what it was given. A source that is deleted later, or replaced by another run
+of its name, takes nothing from it: its data may well be there still.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from cleanrl_operator.api.spec import Mode
-from cleanrl_operator.api.status import State
+from cleanrl_operator.api.status import SourceStatus, State
 from cleanrl_operator.run import Run, UnreadableRun
 
 
 @dataclass(frozen=True)
 class Source:
-    """The source run, or the sentence that says why there is none: for good, or not yet."""
+    """What to start from, or the sentence that says why there is nothing: for good, or not yet."""
 
-    run: Run | None = None
+    found: SourceStatus | None = None
     fault: str = ""
     pending: str = ""
 
@@ -25,7 +29,9 @@ def judge(run: Run, body: Mapping[str, Any] | None) -> Source:
     named = run.spec.from_
     if named is None or named.run is None:
         return Source()
-    name = named.run
+    name, known = named.run, run.status.source
+    if known is not None and (body is None or body["metadata"]["uid"] != known.run_uid):
+        return Source(found=known)
     if body is None:
         return Source(fault=f"from.run names {name}, and there is no such run in this namespace")
     try:
@@ -38,10 +44,25 @@ def judge(run: Run, body: Mapping[str, Any] | None) -> Source:
         return Source(fault=f"{name} was trained on {source.spec.env_id}, not on {run.spec.env_id}")
     if source.spec.algo != run.spec.algo:
         return Source(fault=f"{name} was trained with {source.spec.algo}, not with {run.spec.algo}")
-    found = source.status.checkpoint
-    if found is not None and found.sha256 is not None:
-        return Source(run=source)
+    if (offered := vouched_for(source)) is not None:
+        return Source(found=offered)
     if source.status.fsm_state == State.TERM:
-        why = "has ended without a checkpoint" if found is None else "has ended with a checkpoint of unknown digest"
+        none = source.status.checkpoint is None
+        why = "has ended without a checkpoint" if none else "has ended with a checkpoint of unknown digest"
         return Source(fault=f"from.run names {name}, which {why}: there is nothing to start from")
     return Source(pending=f"Waiting for the first checkpoint of {name}, which from.run names.")
+
+
+def vouched_for(source: Run) -> SourceStatus | None:
+    """What this run offers to those that start from it; None while its status holds no checkpoint with a digest."""
+    found = source.status.checkpoint
+    if found is None or found.sha256 is None:
+        return None
+    return SourceStatus(
+        run_uid=source.uid,
+        claim_name=source.claim_name,
+        path=source.folder,
+        checkpoint=found.path,
+        step=found.step,
+        sha256=found.sha256,
+    )

@@ -30,6 +30,21 @@ def test_the_digest_of_the_sources_status_reaches_the_worker(lab: Any) -> None:
     assert (mount["readOnly"], mount["subPath"]) == (True, f"runs/{source['runId']}")
 
 
+def test_a_second_attempt_starts_though_its_source_is_gone(lab: Any) -> None:
+    source = finish(lab, "earlier", checkpoint=500)
+    lab.create("later", mode="resume", retry={"limit": 1, "backoffSeconds": 1}, **{"from": {"run": "earlier"}})
+    lab.until("later", attempt=1)
+    lab.start_pod("later")
+    lab.delete("earlier")
+    lab.end_pod("later", exit_code=1)
+    lab.until("later", fsmState="INIT", attempt=2)
+    (pod,) = [pod for pod in lab.pods("later") if pod["metadata"]["labels"]["mosaic.dev/attempt"] == "2"]
+    extras = decode(pod["metadata"]["annotations"]["mosaic.dev/config"]).worker_config["extras"]
+    assert (extras["checkpoint_path"], extras["checkpoint_sha256"]) == ("/source/checkpoints/500", SHA)
+    mount = next(each for each in pod["spec"]["containers"][0]["volumeMounts"] if each["mountPath"] == "/source")
+    assert mount["subPath"] == f"runs/{source['runId']}"
+
+
 @pytest.mark.parametrize(
     ("sentence", "spec"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from cleanrl_operator.desired import claim, pod, tensorboard
+from cleanrl_operator.policies.source import judge, vouched_for
 from cleanrl_operator.run import CONFIG_ANNOTATION, Run
 from cleanrl_operator.settings import Settings
 
@@ -129,7 +130,7 @@ def test_a_source_is_read_only_and_its_digest_travels(make_run: MakeRun) -> None
     kept = {"path": "attempts/1/checkpoints/500", "step": 500, "time": "2026-01-01T00:00:00Z", "sha256": SHA}
     source = make_run("earlier", status={"checkpoint": kept})
     for mode, key in (("resume", "checkpoint_path"), ("policyEval", "policy_path"), ("interactive", "policy_path")):
-        body = pod.build(make_run(mode=mode, **{"from": {"run": "earlier"}}), Settings(), source)
+        body = pod.build(make_run(mode=mode, **{"from": {"run": "earlier"}}), Settings(), vouched_for(source))
         assert extras(body)[key] == "/source/attempts/1/checkpoints/500"
         assert extras(body)["checkpoint_sha256"] == SHA
         assert volume(body, "source")["persistentVolumeClaim"] == {"claimName": source.claim_name, "readOnly": True}
@@ -137,11 +138,28 @@ def test_a_source_is_read_only_and_its_digest_travels(make_run: MakeRun) -> None
         assert (seen["subPath"], seen["readOnly"]) == (source.folder, True)
 
 
+def test_a_source_that_is_gone_or_replaced_takes_nothing_from_a_run_that_started_from_it(make_run: MakeRun) -> None:
+    kept = {"path": "checkpoints/5", "step": 5, "time": "2026-01-01T00:00:00Z", "sha256": SHA}
+    known = vouched_for(make_run("earlier", status={"checkpoint": kept}))
+    assert known is not None
+    fresh = make_run("later", mode="resume", **{"from": {"run": "earlier"}})
+    assert "no such run" in judge(fresh, None).fault
+    begun = make_run("later", mode="resume", status={"source": known.dump()}, **{"from": {"run": "earlier"}})
+    namesake = {
+        "metadata": {"namespace": "ns", "name": "earlier", "uid": "another", "resourceVersion": "9"},
+        "spec": {"algo": "dqn", "envId": "CartPole-v1"},
+    }
+    assert judge(begun, None).found == judge(begun, namesake).found == known
+    body = pod.build(begun, Settings(), judge(begun, None).found)
+    assert extras(body)["checkpoint_sha256"] == SHA
+    assert mount(worker(body), "source", "/source")["subPath"] == known.path
+
+
 def test_a_tenants_extras_can_not_replace_the_digest(make_run: MakeRun) -> None:
     kept = {"path": "checkpoints/5", "step": 5, "time": "2026-01-01T00:00:00Z", "sha256": SHA}
     forged = {"checkpoint_sha256": "0" * 64, "checkpoint_path": "/elsewhere", "mode": "train"}
     run = make_run(mode="resume", extras=forged, **{"from": {"run": "earlier"}})
-    made = extras(pod.build(run, Settings(), make_run("earlier", status={"checkpoint": kept})))
+    made = extras(pod.build(run, Settings(), vouched_for(make_run("earlier", status={"checkpoint": kept}))))
     assert (made["checkpoint_sha256"], made["checkpoint_path"]) == (SHA, "/source/checkpoints/5")
     assert made["mode"] == "resume_training"
 
@@ -150,7 +168,7 @@ def test_a_source_on_the_same_claim_is_another_folder_of_it(make_run: MakeRun) -
     shared = {"artifacts": {"storage": {"claimName": "shared"}}}
     kept = {"path": "checkpoints/5", "step": 5, "time": "2026-01-01T00:00:00Z", "sha256": SHA}
     source = make_run("earlier", status={"checkpoint": kept}, **shared)
-    body = pod.build(make_run(mode="resume", **{"from": {"run": "earlier"}}, **shared), Settings(), source)
+    body = pod.build(make_run(mode="resume", **{"from": {"run": "earlier"}}, **shared), Settings(), vouched_for(source))
     assert mount(worker(body), "run-data", "/source")["subPath"] == source.folder
     assert "source" not in [each["name"] for each in body["spec"]["volumes"]]
 

@@ -63,16 +63,16 @@ def test_a_source_needs_a_checkpoint_that_its_status_vouches_for(
     status: dict[str, Any], fault: str, pending: str
 ) -> None:
     later = Run.parse(run("b", mode="resume", **{"from": {"run": "a"}}))
-    found = judge_source(later, run("a", status))
-    assert (fault in found.fault, bool(found.fault)) == (True, bool(fault))
-    assert (pending in found.pending, bool(found.pending)) == (True, bool(pending))
-    assert (found.run is not None) == (not fault and not pending)
+    judged = judge_source(later, run("a", status))
+    assert (fault in judged.fault, bool(judged.fault)) == (True, bool(fault))
+    assert (pending in judged.pending, bool(judged.pending)) == (True, bool(pending))
+    assert (judged.found is not None) == (not fault and not pending)
 
 
 def test_an_interactive_run_may_play_elsewhere_and_a_source_may_be_unreadable() -> None:
     trained = run("a", checkpoint(sha256=SHA))
     played = Run.parse(run("b", mode="interactive", envId="CartPole-v0", **{"from": {"run": "a"}}))
-    assert judge_source(played, trained).run is not None
+    assert judge_source(played, trained).found is not None
     judged = Run.parse(run("b", mode="policyEval", envId="CartPole-v0", **{"from": {"run": "a"}}))
     assert "not on CartPole-v0" in judge_source(judged, trained).fault
     broken = run("a")
