@@ -56,7 +56,7 @@ class Kube:
         configuration = client.Configuration()
         given = {"config_file": kubeconfig} if kubeconfig else {}
         await config.load_config(client_configuration=configuration, **given)
-        configuration.connection_pool_maxsize = 64
+        configuration.connection_pool_maxsize = 100  # all of the queue's workers, and what else asks
         configuration.retries = None
         # With it every request looks through the environment for a proxy, in another thread; kubeconfig may name one.
         configuration.client_session_kwargs = {"trust_env": False}

@@ -2,8 +2,11 @@
 
 One key is worked on by one task at a time; a key that comes in again meanwhile is worked on once more afterwards. Failures come
 back after a growing delay, and a key may be put in for later. Namespaces take turns, so that one with a thousand runs does not
-keep the others waiting. What has never been looked at goes before what has, three times of four: in a burst a new run gets its
-pod before the others' news are written down, and the others still move.
+keep the others waiting.
+
+What has never been looked at goes first: a new run wants its pod, and the news of others are mostly statuses to write, which
+cost the API server more than a pod does. While new ones come, and for a moment after the last, few others are worked on at a
+time. So a burst gets its pods as fast as it comes in, and the others still move.
 """
 
 from __future__ import annotations
@@ -17,20 +20,23 @@ Key = tuple[str, str]
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.2, 60.0
 Lane = OrderedDict[str, OrderedDict[Key, None]]
 """Keys by namespace, both in the order of their turns."""
-FIRST_OF = 4
-"""Of so many keys the last one is not taken from those that go first."""
+OTHERS_MEANWHILE = 4
+"""So many keys that do not go first are worked on at a time while there are some that do; they always may be."""
+CALM_SECONDS = 0.25
+"""So long after the last key that went first more of the same are expected."""
 
 
 class WorkQueue:
     """Keyed, deduplicated, fair by namespace. All methods are for the event loop's own thread."""
 
-    def __init__(self, work: Callable[[Key], Awaitable[None]], workers: int = 32) -> None:
+    def __init__(self, work: Callable[[Key], Awaitable[None]], workers: int = 64) -> None:
         self._work = work
         self._workers = workers
         self._ready: Lane = OrderedDict()
         self._first: Lane = OrderedDict()
-        self._taken = 0
+        self._calm_at = 0.0
         self._active: set[Key] = set()
+        self._active_first: set[Key] = set()
         self._again: set[Key] = set()
         self._later: list[tuple[float, Key]] = []
         self._due: dict[Key, float] = {}
@@ -47,6 +53,7 @@ class WorkQueue:
         if key in self._first.get(key[0], ()):
             return
         if first:
+            self._expect_more()
             self._ready.get(key[0], OrderedDict()).pop(key, None)
         (self._first if first else self._ready).setdefault(key[0], OrderedDict())[key] = None
         self._wakeup.set()
@@ -67,8 +74,8 @@ class WorkQueue:
 
     @property
     def pressed(self) -> bool:
-        """Whether keys wait that go first."""
-        return any(self._first.values())
+        """Whether there are keys that go first, or were a moment ago."""
+        return self._calm_in() > 0
 
     def __len__(self) -> int:
         return sum(len(keys) for lane in (self._ready, self._first) for keys in lane.values()) + len(self._active)
@@ -85,9 +92,8 @@ class WorkQueue:
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
                 self._wakeup.clear()
-                timeout = self._later[0][0] - asyncio.get_running_loop().time() if self._later else None
                 try:
-                    await asyncio.wait_for(self._wakeup.wait(), None if timeout is None else max(0.0, timeout))
+                    await asyncio.wait_for(self._wakeup.wait(), self._pause())
                 except TimeoutError:
                     continue
         finally:
@@ -102,11 +108,31 @@ class WorkQueue:
                 del self._due[key]
                 self.put(key)
 
+    def _pause(self) -> float | None:
+        """After how many seconds there may be work though nothing has come in; None when that is not known."""
+        pauses = [self._later[0][0] - asyncio.get_running_loop().time()] if self._later else []
+        if any(self._ready.values()) and (calm := self._calm_in()) > 0:
+            pauses.append(calm)
+        return max(0.0, min(pauses)) if pauses else None
+
+    def _expect_more(self) -> None:
+        self._calm_at = asyncio.get_running_loop().time() + CALM_SECONDS
+
+    def _calm_in(self) -> float:
+        """After how many seconds no more keys that go first are expected."""
+        if self._active_first or any(self._first.values()):
+            return CALM_SECONDS
+        return max(0.0, self._calm_at - asyncio.get_running_loop().time())
+
     def _next(self) -> Key | None:
         """The key whose turn it is."""
-        self._taken += 1
-        lanes = (self._ready, self._first) if self._taken % FIRST_OF == 0 else (self._first, self._ready)
-        return _oldest(lanes[0]) or _oldest(lanes[1])
+        others = len(self._active) - len(self._active_first)
+        if others < OTHERS_MEANWHILE and (key := _oldest(self._ready)) is not None:
+            return key
+        if (key := _oldest(self._first)) is not None:
+            self._active_first.add(key)
+            return key
+        return None if self.pressed else _oldest(self._ready)
 
     async def _serve(self, key: Key) -> None:
         try:
@@ -122,6 +148,9 @@ class WorkQueue:
         finally:
             self.processed += 1
             self._active.discard(key)
+            if key in self._active_first:
+                self._active_first.discard(key)
+                self._expect_more()
             if key in self._again:
                 self._again.discard(key)
                 self.put(key)

@@ -1,18 +1,22 @@
 """Faults on purpose, in numbers: every run has to end in the state it should, with one pod for each attempt.
 
-    python tests/benchmarks/operator_faults.py [kills outage storm nodes] [--count 200] [--seed N]
+    python tests/benchmarks/operator_faults.py [kills outage storm nodes clocks] [--count 200] [--seed N]
 
 `kills`: the operator is killed (-9) again and again while the runs live. `outage`: the API server does not answer the operator
 for a minute. `storm`: 429, 500, 409, lost answers and cut watches on any call. `nodes`: pretended nodes are lost while their
-pods run. A third of the runs fails at the first attempt and one in ten has its pod deleted by hand, so that there is something
-to get wrong. The seed is printed and chooses the same moments again. Exits with 1 when a run ended wrongly; the faults that are
-tried one by one are listed in tests/integration/operator_faults/conftest.py.
+pods run. In these a third of the runs fails at the first attempt and one in ten has its pod deleted by hand, so that there is
+something to get wrong. `clocks`: the operator's wall clock is set an hour or two forth and back by libfaketime (the package
+faketime) while workers talk to it, and each run may train for 30 minutes.
+
+The seed is printed and chooses the same moments again. Exits with 1 when a run ended wrongly; the faults that are tried one by
+one are listed in tests/integration/operator_faults/conftest.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import platform
 import random
 import sys
 import tempfile
@@ -22,6 +26,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from operator_fleet import Fleet
 from operator_lab import (
     Client,
     Cluster,
@@ -44,7 +49,7 @@ from operator_lab import (
 )
 
 Object = dict[str, Any]
-PARTS = ("kills", "outage", "storm", "nodes")
+PARTS = ("kills", "outage", "storm", "nodes", "clocks")
 PODS_PER_NODE = 30
 PATIENCE = 1800.0
 TOLERATIONS = [
@@ -208,6 +213,85 @@ async def nodes(made: Cluster, cast: Cast, operator: OperatorProcess, chance: ra
     return f"{len(lost)} of {len(names)} nodes lost"
 
 
+FAKETIME = Path("/usr/lib") / f"{platform.machine()}-linux-gnu" / "faketime" / "libfaketimeMT.so.1"
+
+
+async def clocks(made: Cluster, client: Client, folder: Path, args: argparse.Namespace) -> list[Figure]:
+    """Whole lives with sessions while the operator's wall clock jumps."""
+    if not FAKETIME.exists():
+        raise SystemExit(f"{FAKETIME} is not there: install Debian's package faketime")
+    namespace, count = make_namespace(made, "faults-clocks"), args.count
+    dial = folder / "offset"
+    dial.write_text("+0\n")
+    prefix = [
+        "env", f"LD_PRELOAD={FAKETIME}", f"FAKETIME_TIMESTAMP_FILE={dial}", "FAKETIME_CACHE_DURATION=1",
+        "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1",
+    ]  # fmt: skip
+    with OperatorProcess(made, folder, prefix=prefix) as operator:
+        operator.start()
+        began = time.monotonic()
+        fleet = Fleet(made, client, operator, namespace)
+        await fleet.create(count, maxWallclockMinutes=30, pendingDeadlineSeconds=1800)
+        runs = await until_all(fleet, "HSHK")
+        players = [await fleet.player(run) for run in runs]
+        for run, player in zip(runs, players, strict=True):
+            player.emit("run_started", attempt=run["status"]["attempt"])
+        await until_all(fleet, "EXEC")
+        for number, offset in enumerate(("+3600", "+0", "+7200", "+3600")):
+            beside = dial.with_suffix(".new")
+            beside.write_text(f"{offset}\n")
+            beside.replace(dial)
+            note(f"the operator's clock is {offset} s off now")
+            await asyncio.sleep(3)
+            for player in players:
+                sha = "a" * 64
+                player.emit(
+                    "checkpoint_saved", path="c", step=100 * (number + 1), sha256=sha, bytes=1, seconds=0.1, reason="x"
+                )
+            for player in players:
+                await player.until_acknowledged(number + 2)
+        for player in players:
+            await player.until_acknowledged(player.emit("run_completed"))
+            player.close()
+        for run in runs:
+            status = run["status"]
+            body = {"status": completed(status["runId"], status["attempt"])}
+            await client("PATCH", pods_path(namespace, status["podName"], "status"), body)
+        ends = await until_all(fleet, "TERM")
+        await fleet.close()
+        operator.stop()
+        if args.keep_log:
+            args.keep_log.write_text(operator.log.read_text())
+    wrong = [run for run in ends if (run["status"]["outcome"], run["status"]["attempt"]) != ("completed", 1)]
+    for run in wrong[:5]:
+        note(f"wrong: {run['status']}")
+    backwards = [
+        run for run in ends
+        if [step["at"] for step in run["status"]["transitions"]]
+        != sorted(step["at"] for step in run["status"]["transitions"])
+    ]  # fmt: skip
+    used = [run["status"].get("wallclockSeconds", 0.0) for run in ends]
+    return [
+        Figure(f"{count} runs, 4 jumps of an hour or two: wrong at the end", f"{len(wrong)}", "0", not wrong),
+        Figure("runs whose times run backwards", f"{len(backwards)}", "0", not backwards),
+        Figure("most time that was counted against a limit", f"{max(used):.0f} s"),
+        Figure("until all were over", f"{time.monotonic() - began:.0f} s"),
+    ]
+
+
+async def until_all(fleet: Fleet, state: str) -> list[Object]:
+    """All runs, once they are in this state."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        runs = await fleet.runs()
+        if all((run.get("status") or {}).get("fsmState") == state for run in runs):
+            return runs
+        if time.monotonic() > deadline:
+            states = Counter((run.get("status") or {}).get("fsmState") for run in runs)
+            raise SystemExit(f"not all runs came to {state}: {dict(states)}")
+        await asyncio.sleep(1)
+
+
 Fault = Callable[[Cluster, Cast, OperatorProcess, random.Random], Awaitable[str]]
 FAULTS: dict[str, Fault] = {"kills": kills, "outage": outage, "storm": storm, "nodes": nodes}
 TITLES = {
@@ -215,6 +299,7 @@ TITLES = {
     "outage": "A minute without an API server",
     "storm": "Errors on any call",
     "nodes": "Lost nodes",
+    "clocks": "A wall clock that jumps",
 }
 
 
@@ -258,7 +343,8 @@ async def main_async(args: argparse.Namespace) -> bool:
         with cluster(count, fault_proxy=True) as made, tempfile.TemporaryDirectory() as folder:
             async with Client(made) as client:
                 facts = surroundings()
-                figures = await strike(part, made, client, Path(folder), args)
+                act = clocks(made, client, Path(folder), args) if part == "clocks" else None
+                figures = await (act or strike(part, made, client, Path(folder), args))
             publish(f"fault {part}", TITLES[part], figures, facts, folder=args.out)
             good = good and all(figure.good is not False for figure in figures)
     return good

@@ -9,7 +9,7 @@ Which fault is tried where (`operator/` and `unit/` are other folders of tests, 
 | API server away | operator/test_faults_change_no_ending; for 60 s: script, `outage` |
 | 429, 500, 409, lost answers, cut watches | operator/test_faults_change_no_ending; as a storm: script, `storm` |
 | a watch whose history is lost, with a pod gone meanwhile | unit/operator/test_no_end_of_a_pod_is_missed |
-| wall clock jumps, forwards and back | test_clocks_jump |
+| wall clock jumps, forwards and back | test_clocks_jump; by libfaketime: script, `clocks` |
 | operator away, also for an hour | operator/test_faults_change_no_ending, test_clocks_jump |
 | pod deleted by hand, claim deleted or replaced, name taken | operator/test_every_ending_is_told_apart |
 | node lost | test_old_pods_are_outlived; with pretended nodes: script, `nodes` |

@@ -13,19 +13,24 @@ def times(lab: Any, name: str) -> list[datetime]:
     return [datetime.fromisoformat(step["at"]) for step in lab.status(name)["transitions"]]
 
 
-def test_a_clock_set_forth_and_back_faults_nobody(
+def test_a_clock_set_forth_and_back_ends_nobody(
     make_lab: Any, jumping_operator: tuple[Any, Callable[[float], None]]
 ) -> None:
     operator, jump = jumping_operator
     lab = make_lab(operator.gateway_port, operator_class="jumping")
-    lab.create("run")
+    lab.create("run", maxWallclockMinutes=30)
+    lab.create("pending", pendingDeadlineSeconds=1800)
     worker = lab.execute("run")
-    for offset, step in ((HOUR, 300), (-HOUR, 600)):
+    lab.until("pending", attempt=1)
+    for offset, step in ((HOUR, 300), (-HOUR, 600), (2 * HOUR, 900)):
         jump(offset)
         worker.checkpoint(step)
         lab.until("run", fsmState="EXEC")
-        lab.edit("run", maxWallclockMinutes=600 + step)  # makes the operator look at it now
-        lab.until("run", observedGeneration=lab.run("run")["metadata"]["generation"], fsmState="EXEC")
+        for name in ("run", "pending"):
+            lab.edit(name, retry={"limit": step // 100})  # makes the operator look at it now
+        generation = lab.run("run")["metadata"]["generation"]
+        lab.until("run", observedGeneration=generation, fsmState="EXEC")
+        lab.until("pending", observedGeneration=lab.run("pending")["metadata"]["generation"], fsmState="INIT")
     lab.end_pod("run", outcome="completed")
     end = lab.until("run", fsmState="TERM", outcome="completed")
     assert end["attempt"] == 1
