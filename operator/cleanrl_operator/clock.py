@@ -6,7 +6,7 @@ the wall clock has gained on the monotonic one, moments from before that are mov
 true.
 
 A clock that was set back moves nothing: until it has caught up, time stands still, and a run is granted that much more. A jump
-while no operator runs can't be told from time that passed.
+while no operator runs can't be told from time that passed. What was moved must not be stored: it would be moved again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ MOST_JUMPS = 64
 
 @dataclass(frozen=True)
 class Jump:
-    """The clock showed `before`, and at once so much more."""
+    """The clock showed `before`, and at once so much more: beyond the `latest` that it had ever shown by `over`."""
 
     before: datetime
     by: timedelta
+    latest: datetime
+    over: timedelta
 
 
 class WallClock:
@@ -40,15 +42,17 @@ class WallClock:
     ) -> None:
         self._wall, self._monotonic = wall, monotonic
         self._shown, self._looked = wall(), monotonic()
+        self._latest = self._shown
         self._jumps: deque[Jump] = deque(maxlen=MOST_JUMPS)
 
     def __call__(self) -> datetime:
         """The time."""
         shown, looked = self._wall(), self._monotonic()
         expected = self._shown + timedelta(seconds=looked - self._looked)
+        latest = max(self._latest, expected)
         if shown - expected > TOLERANCE:
-            self._jumps.append(Jump(expected, shown - expected))
-        self._shown, self._looked = shown, looked
+            self._jumps.append(Jump(expected, shown - expected, latest, max(shown - latest, timedelta())))
+        self._shown, self._looked, self._latest = shown, looked, max(latest, shown)
         return shown
 
     def carried_along(self, moment: datetime) -> datetime:
@@ -56,4 +60,6 @@ class WallClock:
         for jump in self._jumps:
             if moment <= jump.before:
                 moment += jump.by
+            elif moment <= jump.latest:  # from before the clock had been set back
+                moment += jump.over
         return moment

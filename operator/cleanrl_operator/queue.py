@@ -20,10 +20,11 @@ Key = tuple[str, str]
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.2, 60.0
 Lane = OrderedDict[str, OrderedDict[Key, None]]
 """Keys by namespace, both in the order of their turns."""
-OTHERS_MEANWHILE = 4
+OTHERS_MEANWHILE = 2
 """So many keys that do not go first are worked on at a time while there are some that do; they always may be."""
-CALM_SECONDS = 0.25
-"""So long after the last key that went first more of the same are expected."""
+CALM_SECONDS = 1.5
+"""So long after the last key that went first its pod may still be on its way through the API server, and more may come: a
+hundred statuses written at once would hold both up by seconds."""
 
 
 class WorkQueue:

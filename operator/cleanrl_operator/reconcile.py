@@ -27,6 +27,7 @@ from cleanrl_operator.fsm import QUOTA_RETRY, decide
 from cleanrl_operator.kube import Kube, KubeError, Object
 from cleanrl_operator.metrics import Tally
 from cleanrl_operator.observe import finished_manifest, is_owned, may_still_write, observe_departed, observe_pod
+from cleanrl_operator.policies import deadline
 from cleanrl_operator.policies import tensorboard as tensorboard_policy
 from cleanrl_operator.policies.source import Source
 from cleanrl_operator.policies.source import judge as judge_source
@@ -37,8 +38,6 @@ from cleanrl_protocol.podconfig import BadPodConfig
 log = logging.getLogger(__name__)
 CLAIM_FRESH_SECONDS = 30.0
 """How long a shared claim's UID is believed without asking again: a burst of runs on one claim asks once."""
-MEASURED_FROM = ("wallclock_since", "stop_requested_at")
-"""Moments of a status from which a length of time is measured."""
 WAITING = (PodSituation.PENDING, PodSituation.IMAGE_ERROR)
 ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
 ASIDE_SECONDS = 1.0
@@ -203,17 +202,18 @@ class Reconciler:
 
     def _decide(self, run: Run, facts: Facts, now: datetime) -> Decision:
         """Judge the run, with what it waits for measured in time that has really passed."""
-        status, pod = run.status, facts.pod
-        moved = {
-            name: self.clock.carried_along(moment)
-            for name in MEASURED_FROM
-            if (moment := getattr(status, name)) is not None
-        }
+        status, pod, asked = run.status, facts.pod, run.status.stop_requested_at
+        if status.wallclock_since is not None:
+            status = deadline.with_stretch_from(status, self.clock.carried_along(status.wallclock_since), now)
+        carried = self.clock.carried_along(asked) if asked is not None else None
+        status = status.model_copy(update={"stop_requested_at": carried})
         if pod.situation in WAITING and pod.since is not None:
             facts = replace(facts, pod=replace(pod, since=self.clock.carried_along(pod.since)))
-        return decide(
-            run.spec, status.model_copy(update=moved), facts, now, generation=run.generation, run_id=run.run_id
-        )
+        decision = decide(run.spec, status, facts, now, generation=run.generation, run_id=run.run_id)
+        if asked is not None and decision.status.stop_requested_at == carried:
+            kept = decision.status.model_copy(update={"stop_requested_at": asked})
+            decision = replace(decision, status=kept)
+        return decision
 
     # -- observe
 

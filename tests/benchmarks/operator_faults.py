@@ -227,7 +227,7 @@ async def clocks(made: Cluster, client: Client, folder: Path, args: argparse.Nam
         "env", f"LD_PRELOAD={FAKETIME}", f"FAKETIME_TIMESTAMP_FILE={dial}", "FAKETIME_CACHE_DURATION=1",
         "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1",
     ]  # fmt: skip
-    with OperatorProcess(made, folder, prefix=prefix) as operator:
+    with OperatorProcess(made, folder, prefix=prefix, lease_seconds=60) as operator:
         operator.start()
         began = time.monotonic()
         fleet = Fleet(made, client, operator, namespace)

@@ -16,6 +16,18 @@ def wallclock_used(status: Status, now: datetime) -> timedelta:
     return used
 
 
+def with_stretch_from(status: Status, since: datetime, now: datetime) -> Status:
+    """The status if its current stretch really began then, as the clock shows it now. When the clock was set meanwhile, the
+    stretch is closed, as long as it really was, and a new one begins: so the correction is kept."""
+    if since == status.wallclock_since:
+        return status
+    moment = max([now, *(step.at for step in (status.transitions or [])[-1:])])
+    used = wallclock_used(status.model_copy(update={"wallclock_since": since}), now)
+    return status.model_copy(
+        update={"wallclock_seconds": round(used.total_seconds(), 3), "wallclock_since": moment},
+    )
+
+
 def wallclock_over_at(spec: Spec, status: Status, now: datetime) -> datetime | None:
     """When the limit is, or was, reached if the clock goes on as it does now; None without a limit or a running clock."""
     if spec.max_wallclock_minutes is None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+from cleanrl_operator import queue as queues
 from cleanrl_operator.cache import Cache
 from cleanrl_operator.queue import OTHERS_MEANWHILE, Key, WorkQueue
 from cleanrl_operator.run import RUN_UID_LABEL
@@ -47,7 +49,8 @@ def play(workers: int, scene: Callable[[Stage], Awaitable[None]]) -> Stage:
     return asyncio.run(main())
 
 
-def test_new_ones_go_first_and_the_others_still_move() -> None:
+def test_new_ones_go_first_and_the_others_still_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "CALM_SECONDS", 0.05)
     news, burst = [f"old-{number}" for number in range(20)], [f"new-{number}" for number in range(20)]
     room = 10
 
@@ -64,7 +67,7 @@ def test_new_ones_go_first_and_the_others_still_move() -> None:
         stage.end(*burst)
         await stage.until(lambda: set(burst) <= set(stage.begun))
         assert stage.begun[-1] in burst, "none but new ones meanwhile"
-        await stage.until(lambda: len(stage.begun) == OTHERS_MEANWHILE + 1 + len(burst) + 6)
+        await stage.until(lambda: len(stage.begun) == 1 + len(burst) + room)
         assert not stage.queue.pressed, "the burst is over, and all places are the others'"
         stage.end(*news)
         await stage.until(lambda: len(stage.ended) == len(news + burst))
