@@ -5,8 +5,8 @@ back after a growing delay, and a key may be put in for later. Namespaces take t
 keep the others waiting.
 
 What has never been looked at goes first: a new run wants its pod, and the news of others are mostly statuses to write, which
-cost the API server more than a pod does. While new ones come, and for a moment after the last, few others are worked on at a
-time. So a burst gets its pods as fast as it comes in, and the others still move.
+cost the API server more than a pod does. While many new ones come, and for a moment after, few others are worked on at a time.
+So a burst gets its pods as fast as it comes in, and the others still move.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ Key = tuple[str, str]
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.2, 60.0
 Lane = OrderedDict[str, OrderedDict[Key, None]]
 """Keys by namespace, both in the order of their turns."""
+BURST = 8
+"""So many keys that go first, waiting or being worked on, are a burst."""
 OTHERS_MEANWHILE = 2
-"""So many keys that do not go first are worked on at a time while there are some that do; they always may be."""
+"""So many keys that do not go first are worked on at a time in a burst; they always may be."""
 CALM_SECONDS = 1.5
-"""So long after the last key that went first its pod may still be on its way through the API server, and more may come: a
-hundred statuses written at once would hold both up by seconds."""
+"""So long after a burst its last pods may still be on their way through the API server, and more may come: a hundred statuses
+written at once would hold both up by seconds."""
 
 
 class WorkQueue:
@@ -54,9 +56,9 @@ class WorkQueue:
         if key in self._first.get(key[0], ()):
             return
         if first:
-            self._expect_more()
             self._ready.get(key[0], OrderedDict()).pop(key, None)
         (self._first if first else self._ready).setdefault(key[0], OrderedDict())[key] = None
+        self._notice_burst()
         self._wakeup.set()
 
     def put_later(self, key: Key, seconds: float) -> None:
@@ -75,7 +77,7 @@ class WorkQueue:
 
     @property
     def pressed(self) -> bool:
-        """Whether there are keys that go first, or were a moment ago."""
+        """Whether there is a burst of keys that go first, or was a moment ago."""
         return self._calm_in() > 0
 
     def __len__(self) -> int:
@@ -116,13 +118,12 @@ class WorkQueue:
             pauses.append(calm)
         return max(0.0, min(pauses)) if pauses else None
 
-    def _expect_more(self) -> None:
-        self._calm_at = asyncio.get_running_loop().time() + CALM_SECONDS
+    def _notice_burst(self) -> None:
+        if len(self._active_first) + sum(len(keys) for keys in self._first.values()) >= BURST:
+            self._calm_at = asyncio.get_running_loop().time() + CALM_SECONDS
 
     def _calm_in(self) -> float:
-        """After how many seconds no more keys that go first are expected."""
-        if self._active_first or any(self._first.values()):
-            return CALM_SECONDS
+        """After how many seconds the burst is over, if there is one."""
         return max(0.0, self._calm_at - asyncio.get_running_loop().time())
 
     def _next(self) -> Key | None:
@@ -149,9 +150,8 @@ class WorkQueue:
         finally:
             self.processed += 1
             self._active.discard(key)
-            if key in self._active_first:
-                self._active_first.discard(key)
-                self._expect_more()
+            self._notice_burst()
+            self._active_first.discard(key)
             if key in self._again:
                 self._again.discard(key)
                 self.put(key)

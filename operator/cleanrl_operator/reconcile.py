@@ -42,6 +42,8 @@ WAITING = (PodSituation.PENDING, PodSituation.IMAGE_ERROR)
 ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
 ASIDE_SECONDS = 1.0
 """How long news of a pod that has not started wait for better ones: most pods start at once, and one write says it all."""
+ASIDE_SECONDS_PRESSED = 5.0
+"""The same while new runs arrive; then even that a run was accepted and has its pod is worth no write of its own."""
 
 
 class Sessions(Protocol):
@@ -404,15 +406,18 @@ class Reconciler:
 
     def _aside(self, run: Run, decision: Decision, changed: dict[str, Any]) -> float:
         """How many seconds this write may wait for what comes next; 0 when it may not."""
-        waits = changed and run.status.fsm_state == State.INIT and changed.keys() <= ASIDES and not decision.events
-        if not waits:
+        pressed = self.pressed()
+        small = run.status.fsm_state == State.INIT and changed.keys() <= ASIDES and not decision.events
+        opening = run.status.fsm_state is None and decision.status.fsm_state == State.INIT
+        waits = small or (opening and pressed and decision.status.pod_uid is not None)
+        if not changed or not waits:
             self._asides.pop(run.key, None)
             return 0.0
         since = self._asides.setdefault(run.key, time.monotonic())
-        left = since + ASIDE_SECONDS - time.monotonic()
+        left = since + (ASIDE_SECONDS_PRESSED if pressed else ASIDE_SECONDS) - time.monotonic()
         if left <= 0:
             del self._asides[run.key]
-        return max(left, 0.0)
+        return max(min(left, ASIDE_SECONDS), 0.0)  # a burst may be over sooner
 
     async def _named(self, run: Run, facts: Facts, decision: Decision) -> Status:
         """The status with the names of what belongs to the run filled in."""

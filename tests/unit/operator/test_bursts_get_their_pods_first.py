@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 from cleanrl_operator import queue as queues
+from cleanrl_operator import reconcile as reconciling
+from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache
 from cleanrl_operator.queue import OTHERS_MEANWHILE, Key, WorkQueue
+from cleanrl_operator.reconcile import Reconciler
 from cleanrl_operator.run import RUN_UID_LABEL
+from cleanrl_operator.settings import Settings
 
 
 class Stage:
@@ -81,11 +85,10 @@ def test_one_that_waits_already_moves_up_and_is_worked_on_once() -> None:
         names = [f"old-{number}" for number in range(OTHERS_MEANWHILE)]
         for name, first in [*((name, False) for name in names), ("a", False), ("b", False), ("b", True), ("b", False)]:
             stage.queue.put(("ns", name), first=first)
-        await stage.until(lambda: len(stage.begun) == OTHERS_MEANWHILE + 1)
-        assert stage.begun[-1] == "b"
+        await stage.until(lambda: len(stage.begun) == len(names) + 2)
+        assert stage.begun == [*names, "b", "a"]
+        assert not stage.queue.pressed, "one is no burst, and nobody waits for it"
         stage.end("a", "b", *names)
-        await stage.until(lambda: len(stage.ended) == OTHERS_MEANWHILE + 2)
-        assert stage.begun[-1] == "a"
 
     play(10, scene)
 
@@ -105,3 +108,112 @@ def test_a_version_that_is_known_is_no_news() -> None:
     pod = {"metadata": {**body(4)["metadata"], "name": "pod", "uid": "p", "labels": {RUN_UID_LABEL: "u"}}}
     assert cache.put_pod(pod) == ("ns", "run")
     assert cache.put_pod(pod) is None
+
+
+# -- what a burst's statuses cost
+
+
+class Server:
+    """As much of an API server as one run needs; it counts what it is asked to write."""
+
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+        self.pods: list[dict[str, Any]] = []
+        self.version = 10
+
+    async def get(self, path: str) -> dict[str, Any] | None:
+        return {"metadata": {"uid": "claim", "name": "shared"}} if "claims" in path else None
+
+    async def create(self, _path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        metadata = {**body["metadata"], "uid": "pod", "namespace": "ns", "resourceVersion": str(self.version)}
+        self.pods.append({**body, "metadata": {**metadata, "creationTimestamp": "2026-01-01T00:00:00Z"}})
+        return self.pods[-1]
+
+    async def patch_status(self, _namespace: str, _name: str, _version: str, status: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        self.written.append(status)
+        return new_run(self.version, **status)
+
+
+class Nobody:
+    """No worker speaks, and progress may always be written."""
+
+    def facts(self, _run: Any) -> None:
+        return None
+
+    def written(self, _run: Any, _status: Any) -> None:
+        pass
+
+    def desire(self, _run: Any, _desired: Any) -> None:
+        pass
+
+
+def new_run(version: int, **status: Any) -> dict[str, Any]:
+    found = body(version, **status)
+    found["metadata"] |= {"generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    storage = {"artifacts": {"storage": {"claimName": "shared"}}}
+    found["spec"] = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000, **storage}
+    return found
+
+
+def reconciler(server: Server, *, pressed: bool, wakes: list[float]) -> Reconciler:
+    kube: Any = server
+    nobody: Any = Nobody()
+    return Reconciler(
+        kube=kube,
+        cache=Cache(),
+        settings=Settings(),
+        sessions=nobody,
+        budget=nobody,
+        boards=Boards(kube, lambda _key, seconds: wakes.append(seconds)),
+        wake=lambda _key, seconds: wakes.append(seconds),
+        announce=lambda _run, _event: None,
+        pressed=lambda: pressed,
+    )
+
+
+def test_in_a_burst_one_write_tells_of_the_pod_and_its_start() -> None:
+    server, wakes = Server(), list[float]()
+    reconcile = reconciler(server, pressed=True, wakes=wakes)
+    reconcile.cache.put_run(new_run(1))
+
+    async def scene() -> None:
+        for _ in range(3):
+            await reconcile(("ns", "run"))
+        assert (len(server.pods), server.written) == (1, []), "the pod is there, and nothing was written for it"
+        assert wakes, "it will be looked at again"
+        state = {"running": {"startedAt": "2026-01-01T00:00:01Z"}}
+        status = {"phase": "Running", "containerStatuses": [{"name": "worker", "state": state}]}
+        metadata = {**server.pods[0]["metadata"], "resourceVersion": "99"}
+        reconcile.cache.put_pod({**server.pods[0], "metadata": metadata, "status": status})
+        await reconcile(("ns", "run"))
+
+    asyncio.run(scene())
+    (told,) = server.written
+    assert told["fsmState"] == "HSHK"
+    assert [step["to"] for step in told["transitions"]] == ["INIT", "HSHK"]
+    assert told["podUID"] == "pod"
+
+
+def test_a_run_that_comes_alone_is_told_of_at_once() -> None:
+    server = Server()
+    reconcile = reconciler(server, pressed=False, wakes=[])
+    reconcile.cache.put_run(new_run(1))
+    asyncio.run(reconcile(("ns", "run")))
+    (told,) = server.written
+    assert (told["fsmState"], told["podUID"], len(server.pods)) == ("INIT", "pod", 1)
+
+
+def test_a_burst_without_end_keeps_no_run_untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciling, "ASIDE_SECONDS_PRESSED", 0.0)
+    server = Server()
+    reconcile = reconciler(server, pressed=True, wakes=[])
+    reconcile.cache.put_run(new_run(1))
+
+    async def scene() -> None:
+        await reconcile(("ns", "run"))
+        await reconcile(("ns", "run"))
+
+    asyncio.run(scene())
+    assert [told["fsmState"] for told in server.written] == ["INIT"]
