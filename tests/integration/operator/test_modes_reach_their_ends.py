@@ -58,11 +58,11 @@ def test_pods_of_every_mode_are_taken_under_the_restricted_profile(lab: Any) -> 
 def test_a_stage_is_shown_and_bounded(lab: Any) -> None:
     lab.create("staged", mode="curriculum", curriculum={"preset": "babyai-goto"})
     worker = lab.execute("staged")
-    worker.emit("stage_started", index=1, count=3, name="BabyAI-GoToObj-v0")
+    worker.emit("stage_started", index=0, count=3, name="BabyAI-GoToObj-v0")
     deadline = time.monotonic() + 30
     while (lab.status("staged").get("progress") or {}).get("stage") != "1/3 BabyAI-GoToObj-v0":
         assert time.monotonic() < deadline, lab.status("staged").get("progress")
-    worker.emit("stage_started", index=2, count=3, name="x" * 5000)
+    worker.emit("stage_started", index=1, count=3, name="x" * 5000)
     worker.scalars(10)
     while not (lab.status("staged")["progress"].get("stage") or "").startswith("2/3 x"):
         assert time.monotonic() < deadline, lab.status("staged").get("progress")
