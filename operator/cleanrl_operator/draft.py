@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cleanrl_operator import conditions
-from cleanrl_operator.api.spec import Spec
+from cleanrl_operator.api.spec import Mode, Spec
 from cleanrl_operator.api.status import (
     MAX_TRANSITIONS,
     AnalyticsStatus,
@@ -208,6 +208,14 @@ class Draft:
         if known is None or known.model_copy(update={"updated_at": None}).dump() != sample.dump():
             self.set(progress=sample.model_copy(update={"updated_at": self.now}))
         self.refill(session.step)
+
+    def complete_progress(self, step: int) -> None:
+        """A run that completed has nothing left to do, whatever was last heard of it and however its rollouts divide."""
+        if self.spec.mode is Mode.INTERACTIVE:  # a conversation has no share that is done
+            return
+        known = self.status.progress or ProgressStatus()
+        done = {"step": max(known.step, step), "percent": 100.0, "eta_seconds": None, "updated_at": self.now}
+        self.set(progress=known.model_copy(update=done))
 
     def take_checkpoint(self, path: str, step: int, sha256: str | None, at: datetime | None) -> None:
         """The newest checkpoint; an older one never replaces it."""

@@ -128,6 +128,7 @@ class _Judge(Draft):
             return
         if end.outcome == "completed":
             self.walk_to(State.EXEC, end.started_at)
+            self.complete_progress(end.step)
             self.finish(Outcome.COMPLETED, "Completed", end.message or "The run did all its steps.")
             return
         if end.outcome == "deadline_exceeded":

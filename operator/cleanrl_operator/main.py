@@ -10,6 +10,7 @@ it cancels every task of its loop, which must not be the gateway's.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import os
@@ -110,6 +111,12 @@ async def run(settings: Settings) -> int:
 
 def main() -> int:
     """Run until a signal comes."""
+    argparse.ArgumentParser(
+        prog="cleanrl-operator",
+        description="Looks after CleanRLRuns until it gets SIGTERM. The cluster is that of KUBECONFIG, or the pod's own.",
+        epilog="Settings come from the environment:\n" + "\n".join(f"  {line}" for line in Settings.names()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
     try:
         settings = Settings.from_env(os.environ)
         logs.set_up(settings.log_level)

@@ -104,6 +104,13 @@ class Settings:
                 values[name] = value
         return cls(**values)  # type: ignore[arg-type]  # the names are the class's own
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """Every variable with its default, for people who ask what there is."""
+        values = {name: getattr(cls(), name) for name in cls.__dataclass_fields__}
+        told = {name: str(value).lower() if isinstance(value, bool) else value or "" for name, value in values.items()}
+        return [f"{ENV_PREFIX}{name.upper()}={text}" for name, text in told.items()]
+
     def image_for(self, asked: str | None, requirements: Iterable[str]) -> str:
         """The worker image: the run's own, else the smallest that holds its requirement sets, else the default."""
         return asked or self._variant(requirements) or self.worker_image

@@ -83,7 +83,7 @@ class ProgressStatus(Model):
     """How far the run is; sampled, not exact."""
 
     step: int = Field(default=0, description="Environment steps done.")
-    percent: float = Field(default=0, description="Share of totalTimesteps.")
+    percent: float = Field(default=0, description="Share of the steps asked for; 100 for a run that completed.")
     steps_per_second: float | None = Field(default=None, description="Steps per second, lately.")
     eta_seconds: int | None = Field(default=None, description="Estimated time to the end.")
     episodic_return: float | None = Field(default=None, description="Smoothed return of finished episodes.")

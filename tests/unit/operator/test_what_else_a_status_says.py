@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cleanrl_operator.api.spec import Spec
-from cleanrl_operator.api.status import MAX_STAGE, Outcome, State, Status
+from cleanrl_operator.api.status import MAX_STAGE, Outcome, ProgressStatus, State, Status
 from cleanrl_operator.decision import CreatePod, Decision
 from cleanrl_operator.facts import EndReason, Facts, PodFacts, PodSituation, SessionFacts, WorkerEnd
 from cleanrl_operator.gateway.sessions import MAX_SUMMARY, stage_of, summary_of
@@ -215,6 +215,21 @@ def test_what_a_run_came_to_is_its_message(make_spec: MakeSpec, judge: Judge) ->
     told = judge(make_spec(), new, ended(outcome="completed", message="Evaluated: 20 episodes, return 9.5")).status
     assert (told.reason, told.message) == ("Completed", "Evaluated: 20 episodes, return 9.5")
     assert judge(make_spec(), new, ended(outcome="completed")).status.message == "The run did all its steps."
+
+
+def test_a_completed_run_has_all_of_it_behind_it(make_spec: MakeSpec, judge: Judge) -> None:
+    """Rollouts may not divide the total, and the last figures may never have been heard: the record knows."""
+    heard = Status(fsm_state=State.EXEC, attempt=1, pod_uid="p", progress=ProgressStatus(step=400, percent=40.0))
+    for before, step in ((heard, 993), (heard, 0), (Status(fsm_state=State.EXEC, attempt=1, pod_uid="p"), 993)):
+        told = judge(make_spec(totalTimesteps=1000), before, ended(outcome="completed", step=step)).status.progress
+        assert told is not None
+        assert (told.percent, told.eta_seconds) == (100.0, None)
+        assert told.step == max(step, before.progress.step if before.progress else 0)
+    failed = judge(
+        make_spec(totalTimesteps=1000), heard, ended(exit_code=1, outcome="failed", step=500)
+    ).status.progress
+    assert failed is not None
+    assert failed.percent < 100
 
 
 def test_a_failed_phase_is_told_apart_and_a_refused_one_is_final() -> None:
