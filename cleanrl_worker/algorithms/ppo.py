@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleanrl_worker.training.args import SaveArgs
-from cleanrl_worker.training.dense import Adam, Net, clip_grad_norm, log_softmax, sequential
+from cleanrl_worker.training.dense import Adam, Net, clip_grad_norm, draw, log_softmax, sequential
 from cleanrl_worker.training.envs import Envs, is_minigrid, require_discrete_actions, require_vectors
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.rollout import Rollout, advantages, explained_variance
@@ -304,9 +304,7 @@ def train(args: Args, run: Run) -> None:
         while not rollout.full:
             t = rollout.t
             logits, values = learner.evaluate(envs.obs)
-            # Gumbel-max: the largest of logit + noise is a sample from the softmax.
-            noise = np.log(run.rng.standard_exponential(logits.shape, dtype=np.float32))
-            actions = (logits - noise).argmax(axis=1)
+            actions = draw(logits, run.rng)
             rollout.obs[t] = envs.obs
             rollout.actions[t] = actions
             rollout.logits[t] = logits

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleanrl_worker.training import checkpoints
-from cleanrl_worker.training.dense import log_softmax
+from cleanrl_worker.training.dense import draw, log_softmax
 from cleanrl_worker.training.envs import Envs
 from cleanrl_worker.training.errors import BadConfig
 
@@ -354,10 +354,8 @@ _TOLD_APART = {
 
 
 def choose(logits: npt.NDArray[np.float32], rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
-    """The likeliest action of each row, or one drawn from the softmax: the largest of logit + Gumbel noise."""
-    if not greedy:
-        logits = logits - np.log(rng.standard_exponential(logits.shape, dtype=np.float32))
-    return np.asarray(logits.argmax(axis=1))
+    """The likeliest action of each row, or one drawn from the softmax."""
+    return np.asarray(logits.argmax(axis=1)) if greedy else draw(logits, rng)
 
 
 def _array(value: Any) -> npt.NDArray[np.float32]:

@@ -44,6 +44,7 @@ Activation = Literal["tanh", "relu"]
 
 LAYER_NORM_EPS = np.array(1e-5, np.float32)
 ONE = np.array(1.0, np.float32)
+TINY = np.finfo(np.float32).tiny
 """Arrays, because NumPy takes longer over Python's numbers than over a small layer."""
 
 FLUSH_EVERY = 100
@@ -542,3 +543,12 @@ def log_softmax(logits: Array) -> Array:
     """Log-probabilities over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), np.float32)
+
+
+def draw(logits: Array, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """One index a row, drawn from the softmax of its logits: the largest of logit + Gumbel noise.
+
+    One float32 exponential in nine million is exactly zero, and the logarithm of that is no number.
+    """
+    waits = rng.standard_exponential(logits.shape, dtype=np.float32)
+    return np.asarray((logits - np.log(np.maximum(waits, TINY, out=waits))).argmax(axis=1))

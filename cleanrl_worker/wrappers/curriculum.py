@@ -17,9 +17,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from syllabus.core import GymnasiumEvaluationWrapper, ReinitTaskWrapper
-from syllabus.curricula import Constant, SequentialCurriculum
-from syllabus.task_space import DiscreteTaskSpace
+
+with np.errstate():  # Syllabus makes NumPy raise on every underflow and on log(0), for the whole process; not here
+    from syllabus.core import GymnasiumEvaluationWrapper, ReinitTaskWrapper
+    from syllabus.curricula import Constant, SequentialCurriculum
+    from syllabus.task_space import DiscreteTaskSpace
 
 from cleanrl_worker.schedule import BABYAI_DOORKEY_CURRICULUM, BABYAI_GOTO_CURRICULUM, Stage
 from cleanrl_worker.training.errors import BadConfig

@@ -100,3 +100,14 @@ def test_a_stage_that_cannot_be_made_ends_the_run_with_a_sentence(run: Any) -> N
     (failed,) = ended.payloads("run_failed")
     assert failed["reason"] == "BadConfig"
     assert "MiniGrid-Nowhere-v0" in failed["message"]
+
+
+def test_numpy_stays_as_it_was(tmp_path: Path) -> None:
+    """Syllabus makes NumPy raise on underflow and on log(0) for the whole process; a run of hours would die of either."""
+    program = """
+import numpy as np
+before = np.geterr()
+import cleanrl_worker.wrappers.curriculum
+assert np.geterr() == before
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
