@@ -42,10 +42,19 @@ lint: setup ## style, types, layers, generated files
 unit: setup ## pure tests, seconds
 	$(PYTEST) tests/unit -n 2
 
-.PHONY: integration
+# What shares control planes and counts what happens there is one process' work; the workers' tests go on beside it.
+CONTROL_PLANES := $(addprefix tests/integration/,chart devcluster devcluster_binaries documents faultproxy operator operator_api operator_faults)
+CONTROL_PLANE_TESTS := $(CONTROL_PLANES) -o cache_dir=.pytest_cache/control-planes
+WORKER_TESTS := tests/integration $(addprefix --ignore=,$(CONTROL_PLANES)) -o cache_dir=.pytest_cache/workers
+
+.PHONY: integration integration-control-planes integration-workers
 integration: setup ## real processes and a real API server
-	$(PYTEST) tests/integration -n 2 --dist loadgroup || $(AGAIN) tests/integration
+	@$(MAKE) --no-print-directory -j 2 integration-control-planes integration-workers
 	$(VENV)/python -m cleanrl_worker.tools.coverage_matrix --check
+integration-control-planes:
+	$(PYTEST) $(CONTROL_PLANE_TESTS) || $(AGAIN) $(CONTROL_PLANE_TESTS)
+integration-workers:
+	$(PYTEST) $(WORKER_TESTS) || $(AGAIN) $(WORKER_TESTS)
 
 .PHONY: coverage
 coverage: setup ## launch, resume and evaluate every algorithm, and write docs/coverage.md

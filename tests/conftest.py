@@ -13,10 +13,6 @@ from cleanrl_worker.tools import coverage_matrix, smoke_record
 pytest_plugins = ["devcluster.pytest_plugin"]
 
 TIERS = {"unit": "unit", "integration": "integration", "e2e": "e2e", "benchmarks": "benchmark"}
-ON_CONTROL_PLANES = frozenset(
-    {"chart", "devcluster", "documents", "faultproxy", "operator", "operator_api", "operator_faults"}
-)
-"""Integration tests that share control planes and count what happens there: in a parallel run one process does them all."""
 
 
 PROJECT = Path(__file__).parents[1]
@@ -64,8 +60,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=settled)
         items[:] = [item for item in items if item not in settled]
     for item in items:
-        tier, *rooms = item.path.relative_to(tests).parts if item.path.is_relative_to(tests) else ("",)
+        tier = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
         if tier in TIERS:
             item.add_marker(TIERS[tier])
-        if tier == "integration" and rooms[0] in ON_CONTROL_PLANES:
-            item.add_marker(pytest.mark.xdist_group("control-planes"))
