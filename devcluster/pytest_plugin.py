@@ -17,7 +17,7 @@ from devcluster import netpol
 from devcluster.cluster import Cluster, remove_orphans
 from devcluster.processes import Identity
 from devcluster.spec import Options
-from devcluster.surroundings import why_no_node
+from devcluster.surroundings import install_missing, why_no_node
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,7 @@ def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with a real node that runs pods, two GPUs that are only numbers, and NetworkPolicy if the kernel can."""
     if reason := why_no_node():
         pytest.skip(f"no real pods on this machine: {reason}")
+    install_missing()  # else a machine's first run would leave out what needs these packages
     with _shared(tmp_path_factory, "node", Options(node=True, gpus=2, netpol=netpol.supported() is None)) as cluster:
         yield cluster
 

@@ -23,6 +23,7 @@ TOOLS = {
     "mount": "mount",
     "ip": "iproute2",
     "iptables": "iptables",
+    "nft": "nftables",
     "conntrack": "conntrack",
     "containerd": "containerd",
     "ctr": "containerd",
@@ -42,7 +43,7 @@ def check(options: Options) -> None:
     if options.node:
         if reason := why_no_node():
             raise ClusterError(reason)
-        _install_missing()
+        install_missing()
     if options.netpol and (reason := netpol.supported()):
         raise ClusterError(f"{reason}.")
 
@@ -93,7 +94,8 @@ def _check_disk(megabytes: int) -> None:
         )
 
 
-def _install_missing() -> None:
+def install_missing() -> None:
+    """Install the Debian packages whose programs a node needs. Raises ClusterError with the remedy when that can't be done."""
     missing = missing_packages()
     if not missing:
         return
