@@ -52,7 +52,8 @@ def posted(server: Cluster, spec: dict[str, Any]) -> Run:
 
 
 def templated(**fields: Any) -> dict[str, Any]:
-    return {**copy.deepcopy(GOOD), "podTemplate": fields}
+    """A run of a class that no operator handles: other tests' operators may still be there."""
+    return {**copy.deepcopy(GOOD), "operatorClass": "nobody", "podTemplate": fields}
 
 
 UNKNOWN = {

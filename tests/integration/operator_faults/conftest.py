@@ -58,10 +58,12 @@ JUMPING = """
 import datetime, os, pathlib, sys
 import cleanrl_operator.program as program
 
+offset = pathlib.Path(sys.argv.pop())
+
 class Jumping(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
-        return datetime.datetime.now(tz) + datetime.timedelta(seconds=float(pathlib.Path(sys.argv[1]).read_text() or 0))
+        return datetime.datetime.now(tz) + datetime.timedelta(seconds=float(offset.read_text() or 0))
 
 program.datetime = Jumping
 from cleanrl_operator.main import main
