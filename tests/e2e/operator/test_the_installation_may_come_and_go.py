@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+SYSTEM = "cleanrl-system"
+
 CALL = """
 import socket
 try:
@@ -26,22 +28,44 @@ def test_only_workers_reach_the_gateway(runs: Any) -> None:
     assert runs.python(CALL).strip() == "closed"
 
 
-def test_a_run_trains_on_without_the_operator_and_a_new_one_adopts_it(
+def test_runs_go_on_without_the_operator_and_a_new_one_adopts_them(
     runs: Any, helm: Callable[..., str], install: Callable[[], None]
 ) -> None:
-    runs.apply("orphan")
+    """One goes on training, one ends while nobody looks, one waits in pause; the same name installed again knows them all."""
+    alone = {"artifacts": {"tensorboard": {"enabled": False}}}
+    runs.apply("orphan", **alone)
+    runs.apply("sleeper", **alone, totalTimesteps=40_960, pause=True)
+    runs.apply("finisher", **alone, totalTimesteps=200_192, pause=True)
     before = runs.reach("orphan", lambda status: status.get("fsmState") == "EXEC")
-    helm("uninstall", "cleanrl", "-n", "cleanrl-system", "--wait")
-    left = runs.cluster.kubectl("-n", "cleanrl-system", "get", "all,leases,roles,secrets", "-o", "name").stdout
+    asleep = runs.reach("sleeper", lambda status: status.get("fsmState") == "PAUSE")
+    runs.reach("finisher", lambda status: status.get("fsmState") == "PAUSE")
+    runs.change("finisher", pause=False)
+    alive = runs.reach("finisher", lambda status: status.get("fsmState") == "EXEC")
+    helm("uninstall", "cleanrl", "-n", SYSTEM, "--wait")
+    left = runs.cluster.kubectl("-n", SYSTEM, "get", "all,leases,roles,secrets", "-o", "name").stdout
     try:
         assert [name for name in left.split() if not name.startswith("pod/")] == ["secret/cleanrl-gateway"]
+        runs.freed("finisher", seconds=200)
+        assert runs.status("finisher") == alive, "nobody was there to write it down"
         runs.says("orphan", "checkpoint_saved")
     finally:
         install()
+
+    over = runs.reach("finisher", lambda status: status["fsmState"] == "TERM")
+    assert (over["outcome"], over["reason"], over["attempt"]) == ("completed", "Completed", 1)
+    assert [each["to"] for each in over["transitions"]] == ["INIT", "HSHK", "RDY", "EXEC", "PAUSE", "EXEC", "TERM"]
+    assert over["checkpoint"]["step"] == 200_192, "whole rollouts of 512"
+    assert over["analytics"]["manifestDigest"]
+    runs.kubectl("wait", "cleanrlrun/finisher", "--for=condition=Complete", "--timeout=10s")
+
+    assert runs.status("sleeper")["podUID"] == asleep["podUID"]
+    runs.change("sleeper", pause=False)
+    woken = runs.reach("sleeper", lambda status: status["fsmState"] == "TERM")
+    assert (woken["outcome"], woken["attempt"]) == ("completed", 1)
+
     runs.change("orphan", cancel=True)
     after = runs.reach("orphan", lambda status: status["fsmState"] == "TERM")
-    assert after["outcome"] == "canceled"
-    assert after["attempt"] == 1, "the pod that was there is the pod that went on"
+    assert (after["outcome"], after["attempt"]) == ("canceled", 1), "the pod that was there is the pod that went on"
     assert after["checkpoint"]["step"] > 0
     assert "FAULT" not in [each["to"] for each in after["transitions"]]
     assert before["podUID"]
