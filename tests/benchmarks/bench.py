@@ -85,8 +85,8 @@ def find(row: Row, pages: Path) -> Found | None:
             return found
     for page in (pages / f"{row.benchmark}.md", pages / f"{row.benchmark}-before-records.md"):
         lines = page.read_text().splitlines() if page.exists() else []
-        said = next((line for line in lines if line.startswith("Commit ")), "Commit unknown")
-        if found := _in_lines(row, lines, said.split(",")[0].removeprefix("Commit ")[:7]):
+        made_by = [line.removeprefix("Commit ").split(",")[0][:7] for line in lines if line.startswith("Commit ")]
+        if found := _in_lines(row, lines, ", ".join(made_by) or "unknown"):
             return found
     return None
 
