@@ -34,6 +34,7 @@ class Cache:
         self._keys_by_uid: dict[str, Key] = {}
         self._keys_by_pod: dict[str, Key] = {}
         self._keys_by_id: dict[tuple[str, str], Key] = {}
+        self._unseen: set[str] = set()
         self.states: Counter[tuple[str, str]] = Counter()
         """How many runs are in which state with which outcome."""
 
@@ -105,6 +106,21 @@ class Cache:
         self._departed.pop((metadata["namespace"], metadata["uid"]), None)
         return key
 
+    def put_created_pod(self, body: Body) -> None:
+        """Take over a pod that was created just now."""
+        if self.put_pod(body) is not None:  # else the watch was quicker than the answer
+            self._unseen.add(body["metadata"]["uid"])
+
+    @property
+    def unseen(self) -> int:
+        """How many pods were created that the watch has not shown yet: so far the API server is behind with its news."""
+        return len(self._unseen)
+
+    def pod_seen(self, body: Body) -> Key | None:
+        """The watch has shown a pod: `put_pod`."""
+        self._unseen.discard(body["metadata"]["uid"])
+        return self.put_pod(body)
+
     def put_pod(self, body: Body) -> Key | None:
         """Take over a pod's version; the key of its run, or None when that is not known, or the pod's version was."""
         home = _home(body)
@@ -124,6 +140,7 @@ class Cache:
         if home is None:
             return None
         metadata = body["metadata"]
+        self._unseen.discard(metadata["uid"])
         pods = self._pods.get(home, {})
         known = pods.get(metadata["name"])
         if known is not None and known["metadata"]["uid"] == metadata["uid"]:

@@ -6,8 +6,10 @@ way, because parsing them costs more than the requests.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -115,9 +117,10 @@ class Kube:
         try:
             if stream.status >= 400:
                 raise _error(f"watch on {path}", stream.status, stream.headers, _parse(await stream.read()))
-            while line := await stream.content.readline():
-                yield _parse(line)
-        except (OSError, TimeoutError, aiohttp.ClientError, ValueError) as error:
+            async with contextlib.aclosing(_lines(stream.content)) as lines:
+                async for line in lines:
+                    yield _parse(line)
+        except (OSError, TimeoutError, aiohttp.ClientError) as error:
             raise KubeError(0, "NoAnswer", f"watch on {path}: {type(error).__name__}: {error}") from error
         finally:
             stream.close()
@@ -202,6 +205,34 @@ class Kube:
             )
         except (OSError, TimeoutError, aiohttp.ClientError, client.ApiException) as error:
             raise KubeError(0, "NoAnswer", f"{method} {path}: {type(error).__name__}: {error}") from error
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
+    """The lines of a stream, which is read to the end of what has come while its lines are still being worked on.
+
+    A watcher that reads slowly is waited for by the API server, and with it wait all others that watch the same things: the
+    scheduler too. What has to wait does so here.
+    """
+    waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def read() -> None:
+        begun = b""
+        try:
+            async for data in content.iter_any():
+                *lines, begun = (begun + data).split(b"\n")
+                for line in lines:
+                    waiting.put_nowait(line)
+        finally:
+            waiting.put_nowait(None)
+
+    reader = asyncio.create_task(read())
+    try:
+        while (line := await waiting.get()) is not None:
+            if line:
+                yield line
+        await reader  # how it ended
+    finally:
+        reader.cancel()
 
 
 def _error(asked: str, status: int, headers: Mapping[str, str], content: Object) -> KubeError:

@@ -61,7 +61,7 @@ class Operator:
     def __init__(self, settings: Settings, watch: Callable[[Operator], Coroutine[Any, Any, None]]) -> None:
         self.settings = settings
         self.cache = Cache()
-        self.queue = WorkQueue(self._reconcile)
+        self.queue = WorkQueue(self._reconcile, behind=lambda: self.cache.unseen > 0)
         self.book = SessionBook(self.queue.put, talked=self._talked)
         self.budget = FleetBudget(lambda: len(self.book))
         self.watching = asyncio.Event()
@@ -99,7 +99,7 @@ class Operator:
 
     def pod_changed(self, body: Mapping[str, Any]) -> None:
         """A run's pod was seen."""
-        if (key := self.cache.put_pod(body)) is not None:
+        if (key := self.cache.pod_seen(body)) is not None:
             self.queue.put(key)
 
     def pod_deleted(self, body: Mapping[str, Any]) -> None:

@@ -5,8 +5,8 @@ back after a growing delay, and a key may be put in for later. Namespaces take t
 keep the others waiting.
 
 What has never been looked at goes first: a new run wants its pod, and the news of others are mostly statuses to write, which
-cost the API server more than a pod does. While many new ones come, and for a moment after, few others are worked on at a time.
-So a burst gets its pods as fast as it comes in, and the others still move.
+cost the API server more than a pod does. While many new ones come, and until their pods are seen, few others are worked on at a
+time. So a burst gets its pods as fast as it comes in, and the others still move.
 """
 
 from __future__ import annotations
@@ -25,19 +25,26 @@ BURST = 8
 OTHERS_MEANWHILE = 2
 """So many keys that do not go first are worked on at a time in a burst; they always may be."""
 CALM_SECONDS = 1.5
-"""So long after a burst its last pods may still be on their way through the API server, and more may come: a hundred statuses
-written at once would hold both up by seconds."""
+"""So long after a burst more new ones may come: a hundred statuses written at once would hold them up by seconds."""
+LONGEST_HOLD_SECONDS = 10.0
+"""So long after a burst the others wait for an API server that is behind with its news; a watch may have broken."""
+LOOK_SECONDS = 0.1
+"""How often it is looked whether the API server has caught up."""
 
 
 class WorkQueue:
     """Keyed, deduplicated, fair by namespace. All methods are for the event loop's own thread."""
 
-    def __init__(self, work: Callable[[Key], Awaitable[None]], workers: int = 64) -> None:
+    def __init__(
+        self, work: Callable[[Key], Awaitable[None]], workers: int = 64, behind: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`behind` tells whether the API server has yet to show what a burst has made: until then the burst goes on."""
         self._work = work
         self._workers = workers
+        self._behind = behind
         self._ready: Lane = OrderedDict()
         self._first: Lane = OrderedDict()
-        self._calm_at = 0.0
+        self._burst_at = -LONGEST_HOLD_SECONDS
         self._active: set[Key] = set()
         self._active_first: set[Key] = set()
         self._again: set[Key] = set()
@@ -120,11 +127,13 @@ class WorkQueue:
 
     def _notice_burst(self) -> None:
         if len(self._active_first) + sum(len(keys) for keys in self._first.values()) >= BURST:
-            self._calm_at = asyncio.get_running_loop().time() + CALM_SECONDS
+            self._burst_at = asyncio.get_running_loop().time()
 
     def _calm_in(self) -> float:
-        """After how many seconds the burst is over, if there is one."""
-        return max(0.0, self._calm_at - asyncio.get_running_loop().time())
+        """After how many seconds the burst may be over, if there is one."""
+        since = asyncio.get_running_loop().time() - self._burst_at
+        held = LOOK_SECONDS if since < LONGEST_HOLD_SECONDS and self._behind() else 0.0
+        return max(held, CALM_SECONDS - since)
 
     def _next(self) -> Key | None:
         """The key whose turn it is."""

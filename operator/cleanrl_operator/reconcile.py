@@ -307,7 +307,7 @@ class Reconciler:
                 raise
             self._refused[run.key] = (time.monotonic(), answer)
             return replace(facts, refusal=answer)
-        self.cache.put_pod(created)
+        self.cache.put_created_pod(created)
         return replace(facts, pod=observe_pod(run, created), source=source.found)
 
     async def _taken(self, run: Run) -> PodFacts:

@@ -21,7 +21,8 @@ class Stage:
     """A queue whose work lasts until it is told to end."""
 
     def __init__(self, workers: int) -> None:
-        self.queue = WorkQueue(self._work, workers=workers)
+        self.behind = False
+        self.queue = WorkQueue(self._work, workers=workers, behind=lambda: self.behind)
         self.begun: list[str] = []
         self.ended: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
@@ -78,6 +79,50 @@ def test_new_ones_go_first_and_the_others_still_move(monkeypatch: pytest.MonkeyP
 
     stage = play(room, scene)
     assert sorted(stage.begun) == sorted(news + burst), "each once"
+
+
+@pytest.mark.parametrize("shows_up", [True, False])
+def test_the_others_wait_until_the_burst_is_seen_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, shows_up: bool
+) -> None:
+    monkeypatch.setattr(queues, "CALM_SECONDS", 0.01)
+    monkeypatch.setattr(queues, "LONGEST_HOLD_SECONDS", 60.0 if shows_up else 0.1)
+    news, burst = [f"old-{number}" for number in range(5)], [f"new-{number}" for number in range(20)]
+
+    async def scene(stage: Stage) -> None:
+        stage.behind = True
+        stage.end(*burst)
+        for first, names in ((True, burst), (False, news)):
+            for name in names:
+                stage.queue.put(("ns", name), first=first)
+        await stage.until(lambda: len(stage.ended) == len(burst))
+        if shows_up:
+            await asyncio.sleep(0.1)
+            assert stage.queue.pressed
+            assert len(stage.begun) == len(burst) + OTHERS_MEANWHILE, "few others, though all places are free"
+            stage.behind = False
+        await stage.until(lambda: len(stage.begun) == len(burst + news))
+        stage.end(*news)
+
+    play(10, scene)
+
+
+def test_a_created_pod_is_unseen_until_the_watch_shows_it_or_its_end() -> None:
+    cache = Cache()
+    cache.put_run(body(1))
+    pods = [
+        {"metadata": {**body(4)["metadata"], "name": name, "uid": name, "labels": {RUN_UID_LABEL: "u"}}}
+        for name in ("a", "b", "c")
+    ]
+    for pod in pods[:2]:
+        cache.put_created_pod(pod)
+    assert cache.unseen == 2
+    assert cache.pod_seen(pods[0]) is None, "it is no news"
+    assert cache.pod_seen(pods[2]) == ("ns", "run")
+    cache.put_created_pod(pods[2])  # the watch was quicker than the answer
+    assert cache.unseen == 1
+    cache.drop_pod(pods[1])
+    assert cache.unseen == 0
 
 
 def test_one_that_waits_already_moves_up_and_is_worked_on_once() -> None:
