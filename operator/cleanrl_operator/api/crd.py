@@ -62,7 +62,7 @@ KEPT = {
 def build() -> dict[str, Any]:
     """The whole CustomResourceDefinition."""
     spec = structural(Spec)
-    spec["x-kubernetes-validations"] += [rule.schema() for rule in immutability(Spec)]
+    fix(spec, Spec)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -148,25 +148,30 @@ def structural(model: type[Model]) -> dict[str, Any]:
     return schema | model.schema_extra
 
 
-def immutability(model: type[Model]) -> list[Rule]:
-    """One rule per immutable field. They lie on the object: a rule on an optional field is skipped when it comes or goes."""
-    rules = []
+def fix(schema: dict[str, Any], model: type[Model]) -> None:
+    """Add the rules of the immutable fields.
+
+    Rules lie on the field where they can, because that costs the API server least: a rule on the object looks up each field
+    that it names among all of them, and rules are judged at every write, of a status too. A rule on an optional field is
+    skipped when the field comes or goes, which is the object's to notice.
+    """
+    on_object = schema["x-kubernetes-validations"]
     for name, field in model.model_fields.items():
         alias = field.alias or name
         if alias in MUTABLE:
             continue
-        same = (
-            f"self.{alias} == oldSelf.{alias}"
-            if field.is_required()
-            else f"(has(self.{alias}) == has(oldSelf.{alias}) && (!has(self.{alias}) || self.{alias} == oldSelf.{alias}))"
-        )
+        entry = schema["properties"][alias]
+        always = field.is_required() or "default" in entry
         if alias in MUTABLE_WHILE_SUSPENDED:
             message = f"{alias} can change only while the run is suspended: set suspend to true first"
-            rules.append(Rule(f"oldSelf.suspend || {same}", message, f".{alias}"))
-        else:
-            message = f"{alias} is fixed when the run is created: create another run to change it"
-            rules.append(Rule(same, message, f".{alias}"))
-    return rules
+            there, same = f"has(self.{alias}) == has(oldSelf.{alias})", f"self.{alias} == oldSelf.{alias}"
+            unchanged = same if always else f"({there} && (!has(self.{alias}) || {same}))"
+            on_object.append(Rule(f"oldSelf.suspend || {unchanged}", message, f".{alias}").schema())
+            continue
+        message = f"{alias} is fixed when the run is created: create another run to change it"
+        entry.setdefault("x-kubernetes-validations", []).append(Rule("self == oldSelf", message).schema())
+        if not always:
+            on_object.append(Rule(f"has(self.{alias}) == has(oldSelf.{alias})", message, f".{alias}").schema())
 
 
 def _plain(raw: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

@@ -159,6 +159,15 @@ def test_spec_is_fixed_from_creation(server: Cluster) -> None:
     assert "unchanged" in apply(server, GOOD, name="fixed")
 
 
+def test_an_optional_field_neither_comes_nor_goes_nor_changes(server: Cluster) -> None:
+    given = {"operatorClass": "a", "image": "mine:1"}
+    assert "created" in apply(server, changed(**given), name="optional", dry=False)
+    for field, sentence in (("operatorClass", "operatorClass is fixed"), ("image", "only while the run is suspended")):
+        assert sentence in apply(server, changed(**(given | {field: "other"})), name="optional")
+        assert sentence in apply(server, changed(**(given | {field: ...})), name="optional")
+    assert "unchanged" in apply(server, changed(**given), name="optional")
+
+
 def test_what_may_change_may_change(server: Cluster) -> None:
     apply(server, GOOD, name="verbs", dry=False)
     for field, value in {
