@@ -48,6 +48,8 @@ class Program:
     """How many leading parts of the version another copy of the program must share to be as good."""
     stamps: tuple[str, ...] = ()
     """Go variables that the linker sets to carry the version into the program; without them it reports v0.0.0."""
+    kubernetes_library: str = ""
+    """Go module whose version tells the program's `{kubernetes_minor}`: k8s.io/client-go v0.36.3 is Kubernetes 1.36."""
     download: Download | None = None
     typical_seconds: float = 60.0
     """About how long its module takes to build on two cores, until this machine's own time is known."""
@@ -67,7 +69,10 @@ class Program:
     def linker_flags(self) -> str:
         """Flags for Go's linker: without symbols, and with the version where the program asks the linker for it."""
         major, minor, *_ = [*self.version.removeprefix("v").split("."), "0"]
-        stamps = [stamp.format(version=self.version, major=major, minor=minor) for stamp in self.stamps]
+        words = {"version": self.version, "major": major, "minor": minor}
+        if self.kubernetes_library:
+            words["kubernetes_minor"] = required_version(self.folder, self.kubernetes_library).split(".")[1]
+        stamps = [stamp.format(**words) for stamp in self.stamps]
         return " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in stamps)])
 
     def inputs(self) -> str:
@@ -149,7 +154,15 @@ PROGRAMS: dict[str, Program] = {
             requirement="helm.sh/helm/v3",
             version_arguments=("version", "--short"),
             same_parts=1,
-            stamps=("helm.sh/helm/v3/internal/version.version={version}",),
+            stamps=(
+                "helm.sh/helm/v3/internal/version.version={version}",
+                # The Kubernetes that `helm template` and `helm lint` assume without a cluster; 1.20 if nobody says.
+                "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
+                "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={kubernetes_minor}",
+                "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1",
+                "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor={kubernetes_minor}",
+            ),
+            kubernetes_library="k8s.io/client-go",
             download=Download(url=_HELM, checksums=f"{_HELM}.sha256sum", member="{os}-{arch}/helm"),
             typical_seconds=150,
             megabytes=2500,

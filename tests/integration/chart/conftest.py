@@ -46,7 +46,7 @@ def render(helm_program: Path, chart: Path) -> Callable[..., list[dict[str, Any]
 
     def objects(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         answer = subprocess.run(
-            [helm_program, "template", "cleanrl", chart, "-n", "cleanrl-system", "--kube-version", "1.33", "-f", "-"],
+            [helm_program, "template", "cleanrl", chart, "-n", "cleanrl-system", "-f", "-"],
             input=json.dumps(values or {}),
             capture_output=True,
             text=True,

@@ -30,6 +30,15 @@ def test_kubernetes_carries_its_version_and_its_staging_modules_are_of_one_relea
     assert set(staging) == {program.version.replace("v1.", "v0.", 1)}
 
 
+def test_helm_without_a_cluster_assumes_the_kubernetes_of_its_own_client():
+    """As the published one does: unstamped it believes in 1.20, for which no chart of today is meant."""
+    (client,) = re.findall(r"k8s\.io/client-go v0\.(\d+)\.", (PROGRAMS["helm"].folder / "go.mod").read_text())
+    flags = PROGRAMS["helm"].linker_flags()
+    for package in ("chartutil", "lint/rules"):
+        assert f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor=1 " in f"{flags} "
+        assert f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor={client} " in f"{flags} "
+
+
 def test_programs_of_one_module_are_linked_alike():
     by_module: dict[str, set[str]] = {}
     for program in PROGRAMS.values():
