@@ -169,7 +169,7 @@ class Cpus(Model):
 
     requested: Quantity | int = Field(
         default=1,
-        description="CPUs requested, for example 2 or 500m.",
+        description="CPUs requested, for example 2 or 500m; torch takes as many threads, rounded up.",
         json_schema_extra={
             "x-kubernetes-int-or-string": True,
             "x-kubernetes-validations": [

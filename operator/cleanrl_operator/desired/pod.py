@@ -106,6 +106,9 @@ def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Sour
     if run.spec.artifacts.wandb.base_url is not None:
         environment["WANDB_BASE_URL"] = run.spec.artifacts.wandb.base_url.rstrip("/")
     env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in environment.items()]
+    # torch counts the node's cores, not the pod's: more threads than the limit allows stop each other for most of the time.
+    own_limit = {"resource": "limits.cpu", "divisor": "1"}  # in whole CPUs, rounded up
+    env.append({"name": "OMP_NUM_THREADS", "valueFrom": {"resourceFieldRef": own_limit}})
     secret = run.spec.artifacts.wandb.api_key_secret_ref
     if secret is not None:
         reference = {"name": secret.name, "key": secret.key}

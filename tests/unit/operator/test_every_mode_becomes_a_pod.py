@@ -280,6 +280,13 @@ def test_without_tensorboard_a_small_sidecar_still_finishes_what_a_killed_worker
     assert without["securityContext"]["readOnlyRootFilesystem"] is True
 
 
+def test_torch_takes_as_many_threads_as_the_run_has_cpus_whatever_the_node_has(make_run: MakeRun) -> None:
+    made = worker(pod.build(make_run(resources={"cpus": {"requested": "400m"}}), Settings()))
+    (threads,) = [each["valueFrom"]["resourceFieldRef"] for each in made["env"] if each["name"] == "OMP_NUM_THREADS"]
+    assert (threads["resource"], threads["divisor"]) == ("limits.cpu", "1")
+    assert made["resources"]["limits"]["cpu"] == "400m", "which the kubelet rounds up to one thread"
+
+
 @pytest.mark.parametrize("name", ["a.b.c", "9lives", "x" * 63, "a" * 39 + ".b"])
 def test_names_of_services_are_dns_labels(make_run: MakeRun, name: str) -> None:
     import re
