@@ -107,7 +107,9 @@ class Book:
         """What `run_completed` says besides: of a dry run, what would have run."""
         self._shown = config.to_dict()
         self._progress = progress
-        self._figures = _Figures(total=config.total_timesteps)
+        # What counts something else than its own steps says how much of it there is, or that nobody knows.
+        trains = config.mode not in ("policy_eval", "interactive", "script")
+        self._figures = _Figures(total=config.total_timesteps if trains else None)
         self._times: dict[str, float] = {}
         self._transitions = [Transition(state="INIT", at=time.time())]
         self._manifest_sha256: str | None = None

@@ -320,7 +320,12 @@ class Run:
         if model is not None and getattr(self.args, "save_model", False):
             path = self._save_model(model())
         self._tell(force=True)
-        self.link.emit("finished", step=self.step, model=path and checkpoints.relative(path, self.base))
+        facts = {
+            "step": self.step,
+            "model": path and checkpoints.relative(path, self.base),
+            **self._unfinished_course(),
+        }
+        self.link.emit("finished", **facts)
 
     def close(self) -> None:
         """Release everything. Safe to call at any time, once."""
@@ -434,6 +439,16 @@ class Run:
             return None
         assert self.store.last is not None
         return checkpoints.relative(self.store.last.path, self.base)
+
+    def _unfinished_course(self) -> dict[str, str]:
+        """What to say of a curriculum that has run out of steps before its last stage."""
+        stages = getattr(self.envs, "stages", None)
+        if stages is None or stages.stage + 1 == len(stages.stages):
+            return {}
+        where = f"stage {stages.stage + 1} of {len(stages.stages)} ({stages.name(stages.stage)})"
+        return {
+            "message": f"The run did all its steps, and they ended in {where}: the later stages were never reached."
+        }
 
     def _stage_names(self) -> dict[str, Any]:
         stages = getattr(self.envs, "stages", None)

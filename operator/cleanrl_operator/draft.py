@@ -194,11 +194,14 @@ class Draft:
         """How far the worker is; the sample keeps its time while nothing has changed."""
         if session.step == 0 and session.steps_per_second is None and session.stage is None:
             return
-        total, rate = session.total or self.spec.total_timesteps, session.steps_per_second
-        left = max(0, total - session.step) if total else None
+        counts_steps = self.spec.mode in (Mode.TRAIN, Mode.CURRICULUM, Mode.RESUME)
+        total, rate = session.total or (self.spec.total_timesteps if counts_steps else 0), session.steps_per_second
+        judges = self.spec.mode == Mode.POLICY_EVAL  # which counts episodes, and has a rate of steps
+        left = max(0, total - session.step) if total and not judges else None
+        share = session.step / total if total else session.stages_done
         sample = ProgressStatus(
             step=session.step,
-            percent=min(100.0, round(100 * session.step / total, 1)) if total else 0,
+            percent=min(100.0, round(100 * share, 1)),
             steps_per_second=rate,
             eta_seconds=round(left / rate) if rate and left is not None else None,
             episodic_return=session.episodic_return,
@@ -211,7 +214,7 @@ class Draft:
 
     def complete_progress(self, step: int) -> None:
         """A run that completed has nothing left to do, whatever was last heard of it and however its rollouts divide."""
-        if self.spec.mode is Mode.INTERACTIVE:  # a conversation has no share that is done
+        if self.spec.mode == Mode.INTERACTIVE:  # a conversation has no share that is done
             return
         known = self.status.progress or ProgressStatus()
         done = {"step": max(known.step, step), "percent": 100.0, "eta_seconds": None, "updated_at": self.now}

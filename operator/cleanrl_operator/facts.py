@@ -120,6 +120,8 @@ class SessionFacts:
     episodic_return: float | None = None
     stage: str | None = None
     """What the worker is in the middle of: a curriculum's stage, a script's phase, an evaluation's batch."""
+    stages_done: float = 0.0
+    """The share of those that are over."""
     wandb_url: str | None = None
     summary: str = ""
     """What a dry run found that would run."""

@@ -25,7 +25,7 @@ COLUMNS = (
     ("Outcome", "string", ".status.outcome", "How it ended.", 0),
     ("Algo", "string", ".spec.algo", "The algorithm.", 0),
     ("Env", "string", ".spec.envId", "The environment.", 0),
-    ("Progress", "string", ".status.progress.percent", "Percent of the steps asked for.", 0),
+    ("Progress", "string", ".status.progress.percent", "Percent of what was asked for.", 0),
     ("Return", "string", ".status.progress.episodicReturn", "Smoothed return of finished episodes.", 0),
     ("SPS", "string", ".status.progress.stepsPerSecond", "Steps per second.", 0),
     ("Age", "date", ".metadata.creationTimestamp", "Since when it exists.", 0),

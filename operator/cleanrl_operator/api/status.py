@@ -82,8 +82,12 @@ class SessionStatus(Model):
 class ProgressStatus(Model):
     """How far the run is; sampled, not exact."""
 
-    step: int = Field(default=0, description="Environment steps done.")
-    percent: float = Field(default=0, description="Share of the steps asked for; 100 for a run that completed.")
+    step: int = Field(default=0, description="Environment steps done; of an evaluation, episodes.")
+    percent: float = Field(
+        default=0,
+        description="Share of the steps asked for, of an evaluation's episodes, or, of a script that does not say how many "
+        "steps it takes, of its phases; 100 for a run that completed.",
+    )
     steps_per_second: float | None = Field(default=None, description="Steps per second, lately.")
     eta_seconds: int | None = Field(default=None, description="Estimated time to the end.")
     episodic_return: float | None = Field(default=None, description="Smoothed return of finished episodes.")

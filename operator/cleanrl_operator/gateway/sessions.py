@@ -176,7 +176,7 @@ class SessionBook:
         elif event.name == WANDB_LINKED:
             self._note(session, wandb_url=url_of(payload))
         elif event.name == STAGE_STARTED:
-            self._note(session, stage=stage_of(payload))
+            self._note(session, stage=stage_of(payload), stages_done=stages_done(payload))
         elif event.name == RUN_COMPLETED and payload.get("dry_run"):
             self._note(session, summary=summary_of(payload.get("summary")))
         elif event.name == CHECKPOINT_SAVED and is_inside(payload["path"]):
@@ -272,11 +272,23 @@ def url_of(payload: Mapping[str, Any]) -> str | None:
 
 def stage_of(payload: Mapping[str, Any]) -> str | None:
     """A stage as a status shows it, for example `2/3 BabyAI-GoToObj-v0`; None when the worker names none."""
-    name = _printable(payload.get("name"))
-    index, count = payload.get("index"), payload.get("count")
-    numbered = all(isinstance(number, int) and 0 <= number < 10**6 for number in (index, count))
-    text = f"{index + 1}/{count} {name}" if numbered else name  # type: ignore[operator] # a number, as just seen
+    name, place = _printable(payload.get("name")), _place(payload)
+    text = f"{place[0] + 1}/{place[1]} {name}" if place is not None else name
     return text.strip()[:MAX_STAGE] or None
+
+
+def stages_done(payload: Mapping[str, Any]) -> float:
+    """The share of all stages that are over when this one starts; 0 when the worker does not count them."""
+    index, count = _place(payload) or (0, 0)
+    return min(1.0, index / count) if count else 0.0
+
+
+def _place(payload: Mapping[str, Any]) -> tuple[int, int] | None:
+    """A stage's index, from 0, and the count of all."""
+    index, count = payload.get("index"), payload.get("count")
+    if isinstance(index, int) and isinstance(count, int) and 0 <= index < 10**6 and 0 <= count < 10**6:
+        return index, count
+    return None
 
 
 def summary_of(found: Any) -> str:

@@ -38,6 +38,13 @@ def test_stages_are_told_everywhere(run: Any) -> None:
     assert ended.manifest["env_id"] == "Anything-v0"
 
 
+def test_steps_that_end_before_the_last_stage_are_told(run: Any) -> None:
+    ended = run("ppo", "Anything-v0", 256, {"curriculum_schedule": SCHEDULE, "algo_params": PARAMS})
+    assert ended.code == 0, ended.process.stderr
+    told = f"they ended in stage 1 of 2 ({FIRST}): the later stages were never reached"
+    assert told in ended.payloads("run_completed")[0]["message"]
+
+
 DRIVER = """
 import json, sys
 from cleanrl_worker.training.run import Run

@@ -23,9 +23,9 @@ test -f "$MOSAIC_CONFIG_FILE"
 PHASE = 'cleanrl-worker --config "$MOSAIC_CONFIG_FILE" --env-id {env_id} --total-timesteps {steps}\n'
 
 
-def script(folder: Path, body: str) -> dict[str, Any]:
+def script(folder: Path, body: str, header: str = HEAD) -> dict[str, Any]:
     path = folder / "phases.sh"
-    path.write_bytes((HEAD + body).encode())  # line ends stay as they are
+    path.write_bytes((header + body).encode())  # line ends stay as they are
     return {"mode": "script", "script_path": str(path), "algo_params": {"num_steps": 64}}
 
 
@@ -87,6 +87,18 @@ def test_phases_that_are_no_workers_have_names_too(run: Any, tmp_path: Path) -> 
     ended = run("ppo", "CartPole-v1", None, script(tmp_path, "echo '@phase: collect'\necho '@phase: fit'\nexit 7\n"))
     assert [stage["name"] for stage in ended.payloads("stage_started")] == ["collect", "fit"]
     assert "ended with exit code 7 in phase 2 (fit)" in ended.payloads("run_failed")[0]["message"]
+
+
+@pytest.mark.parametrize(("header", "total"), [(HEAD, 1024), (HEAD.replace("# @total", "# total"), None)])
+def test_only_a_scripts_header_knows_how_many_steps_it_takes(
+    run: Any, tmp_path: Path, header: str, total: int | None
+) -> None:
+    said = {"training_started": {"step": 0}, "scalars": {"step": 64, "values": {}}}
+    lines = [json.dumps({"event": name, "payload": payload}) for name, payload in said.items()]
+    body = "".join(f"echo '{line}'\n" for line in lines)
+    ended = run("ppo", "CartPole-v1", 64, script(tmp_path, body, header))
+    assert ended.code == 0, ended.process.stderr
+    assert {figures["total"] for figures in ended.payloads("scalars")} == {total}
 
 
 def test_a_script_that_was_stopped_goes_on_in_the_phase_it_was_in(run: Any, stop_when: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import MAX_STAGE, Outcome, ProgressStatus, State, Status
 from cleanrl_operator.decision import CreatePod, Decision
 from cleanrl_operator.facts import EndReason, Facts, PodFacts, PodSituation, SessionFacts, WorkerEnd
-from cleanrl_operator.gateway.sessions import MAX_SUMMARY, stage_of, summary_of
+from cleanrl_operator.gateway.sessions import MAX_SUMMARY, stage_of, stages_done, summary_of
 from cleanrl_operator.kube import KubeError
 from cleanrl_operator.policies import gpu
 from cleanrl_operator.policies import tensorboard as board
@@ -207,6 +208,40 @@ def test_an_extended_run_is_as_far_as_its_worker_counts(make_spec: MakeSpec, jud
     assert percent(step=2500) == 100, "never more than all of it"
 
 
+def test_an_evaluation_counts_episodes_and_a_script_its_phases(make_spec: MakeSpec, judge: Judge) -> None:
+    def progress(session: SessionFacts, **spec: Any) -> tuple[float, int | None]:
+        begun = Status(fsm_state=State.EXEC, attempt=1, pod_uid="p")
+        told = judge(make_spec(**spec), begun, Facts(pod=PodFacts(uid="p"), session=session)).status.progress
+        assert told is not None
+        return told.percent, told.eta_seconds
+
+    evaluation = {"mode": "policyEval", "from": {"run": "earlier"}, "totalTimesteps": None}
+    played = SessionFacts(registered_at=START, step=5, total=20, steps_per_second=100.0)
+    assert progress(played, **evaluation) == (25.0, None), "steps a second say nothing of episodes"
+    script = {"mode": "script", "script": {"configMapRef": {"name": "phases"}, "key": "phases.sh"}}
+    phases = SessionFacts(registered_at=START, step=1024, steps_per_second=100.0, stage="2/4 B", stages_done=0.25)
+    assert progress(phases, **script, totalTimesteps=1024) == (25.0, None), (
+        "the steps asked for are those of one worker"
+    )
+    assert progress(replace(phases, total=4096), **script)[0] == 25.0
+    assert progress(replace(phases, total=2048), **script) == (50.0, 10), "its header knows better"
+
+
+@pytest.mark.parametrize(
+    ("payload", "share"),
+    [
+        ({"index": 0, "count": 3}, 0.0),
+        ({"index": 3, "count": 4}, 0.75),
+        ({"index": 9, "count": 4}, 1.0),
+        ({"index": 1, "count": 0}, 0.0),
+        ({"index": "1", "count": 2}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_stages_that_are_over_are_counted_whatever_a_worker_says(payload: dict[str, Any], share: float) -> None:
+    assert stages_done(payload) == share
+
+
 # -- how it ended
 
 
@@ -225,6 +260,8 @@ def test_a_completed_run_has_all_of_it_behind_it(make_spec: MakeSpec, judge: Jud
         assert told is not None
         assert (told.percent, told.eta_seconds) == (100.0, None)
         assert told.step == max(step, before.progress.step if before.progress else 0)
+    conversation = make_spec(mode="interactive", totalTimesteps=None, **{"from": {"run": "earlier"}})
+    assert judge(conversation, heard, ended(outcome="completed")).status.progress == heard.progress, "it has no share"
     failed = judge(
         make_spec(totalTimesteps=1000), heard, ended(exit_code=1, outcome="failed", step=500)
     ).status.progress
