@@ -190,6 +190,12 @@ def operator(node_cluster: Cluster, helm: Callable[..., str], install: Callable[
 
 
 @pytest.fixture
+def system(operator: Cluster) -> Runs:
+    """The operator's own namespace."""
+    return Runs(operator, SYSTEM)
+
+
+@pytest.fixture
 def runs(operator: Cluster) -> Iterator[Runs]:
     """A tenant's namespace, for one test."""
     with tenant(operator) as runs:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 SYSTEM = "cleanrl-system"
+OPERATOR = "deployment/cleanrl-cleanrl-operator"
 
 CALL = """
 import socket
@@ -69,3 +73,52 @@ def test_runs_go_on_without_the_operator_and_a_new_one_adopts_them(
     assert after["checkpoint"]["step"] > 0
     assert "FAULT" not in [each["to"] for each in after["transitions"]]
     assert before["podUID"]
+
+
+def test_an_operator_that_is_killed_or_replaced_costs_no_run_anything(runs: Any, system: Any) -> None:
+    runs.apply("steady", artifacts={"tensorboard": {"enabled": False}})
+    before = runs.reach("steady", lambda status: status.get("fsmState") == "EXEC")
+    (pod,) = leaders(system)
+    os.kill(operator_process(pod), signal.SIGKILL)
+    runs.reach("steady", heard_since(runs.status("steady")))
+    restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
+    assert system.kubectl("get", "pod", pod, "-o", restarts) == "1", "killed, and started again by the kubelet"
+
+    system.kubectl("rollout", "restart", OPERATOR)
+    system.kubectl("rollout", "status", OPERATOR, "--timeout=100s")
+    system.kubectl("wait", f"pod/{pod}", "--for=delete", "--timeout=100s")
+    runs.reach("steady", heard_since(runs.status("steady")))
+    (successor,) = leaders(system)
+    assert successor != pod
+
+    runs.change("steady", cancel=True)
+    after = runs.reach("steady", lambda status: status["fsmState"] == "TERM")
+    assert (after["outcome"], after["attempt"], after.get("retries", 0)) == ("canceled", 1, 0)
+    assert after["podUID"] == before["podUID"]
+    assert [each["to"] for each in after["transitions"]] == ["INIT", "HSHK", "RDY", "EXEC", "TERM"]
+    numbers = [each["seq"] for each in runs.events("steady")]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def leaders(system: Any) -> list[str]:
+    """The pods that lead."""
+    names = "jsonpath={.items[*].metadata.name}"
+    return list(system.kubectl("get", "pods", "-l", "mosaic.dev/gateway=leader", "-o", names).split())
+
+
+def operator_process(pod: str) -> int:
+    """The operator's process in this pod, seen from the machine that the node runs on."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if f"POD_NAME={pod}".encode() in environ.split(b"\0"):
+            return int(folder.name)
+    raise AssertionError(f"no operator of pod {pod} is on this machine")
+
+
+def heard_since(known: dict[str, Any]) -> Callable[[dict[str, Any]], bool]:
+    """Whether the worker was heard again."""
+    step = known["progress"]["step"] if known.get("progress") else 0
+    return lambda status: (status.get("progress") or {}).get("step", 0) > step
