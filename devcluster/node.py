@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from devcluster import cgroups, images
+from devcluster import cgroups, images, mountorder
 from devcluster.components import Component, Stage, api_client, page_answers
 from devcluster.dns import Dns
 from devcluster.errors import ClusterError
@@ -31,6 +31,7 @@ def prepare(layout: Layout, spec: Spec) -> None:
         (layout.root / name).mkdir(exist_ok=True)
     default = json.loads(run(["ctr", "oci", "spec"]))
     _write_json(layout.config / "runtime-spec.json", images.runtime_spec(default))
+    mountorder.write_runc(layout.config / "runc")
     (layout.config / "containerd.toml").write_text(_containerd_config(layout))
     network = layout.config / "cni"
     network.mkdir(exist_ok=True)
@@ -133,6 +134,7 @@ state = {text(str(layout.run / "containerd"))}
       runtime_type = "io.containerd.runc.v2"
       base_runtime_spec = {text(str(layout.config / "runtime-spec.json"))}
       [{cri}.containerd.runtimes.lending.options]
+        BinaryName = {text(str(layout.config / "runc"))}
         Root = {text(str(layout.run / "runc"))}
     [{cri}.containerd.runtimes.image-only]
       runtime_type = "io.containerd.runc.v2"

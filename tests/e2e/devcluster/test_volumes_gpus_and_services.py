@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from devcluster import images
 from devcluster.api import ApiError
 from devcluster.cluster import Cluster
 from devcluster.images import PAUSE
@@ -43,6 +44,18 @@ def test_a_limited_claim_is_full_when_it_is_full(
         restricted_pod("filler", FILL, claims={"small": "/data"}),
     )
     assert finish("filler").split() == ["ENOSPC", "8"]
+
+
+def test_a_volume_over_a_lent_folder_hides_nothing_that_is_lent(
+    create: Callable[..., None], restricted_pod: Make, finish: Callable[[str], str]
+) -> None:
+    """As when the project lies below /tmp, where most pods have a volume of their own."""
+    folder = images.project_root().parent
+    pod = restricted_pod("covered", f"import devcluster; open('{folder}/own', 'w'); print(devcluster.__file__)")
+    pod["spec"]["volumes"] = [{"name": "own", "emptyDir": {}}]
+    pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "own", "mountPath": str(folder)}]
+    create(pod)
+    assert finish("covered").strip() == str(images.project_root() / "devcluster" / "__init__.py")
 
 
 def test_two_pods_share_a_claim_and_its_folder_goes_with_it(
