@@ -153,14 +153,22 @@ class Flow(_message.Message):
     def __init__(self, state: _Optional[_Union[Flow.State, str]] = ..., number: _Optional[int] = ..., coalesced: _Optional[int] = ...) -> None: ...
 
 class Down(_message.Message):
-    __slots__ = ("desired", "acknowledgement", "credits")
+    __slots__ = ("desired", "acknowledgement", "credits", "pace")
     DESIRED_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGEMENT_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     desired: Desired
     acknowledgement: Acknowledgement
     credits: Credits
-    def __init__(self, desired: _Optional[_Union[Desired, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ...) -> None: ...
+    pace: Pace
+    def __init__(self, desired: _Optional[_Union[Desired, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
+
+class Pace(_message.Message):
+    __slots__ = ("scalars_seconds",)
+    SCALARS_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    scalars_seconds: int
+    def __init__(self, scalars_seconds: _Optional[int] = ...) -> None: ...
 
 class Desired(_message.Message):
     __slots__ = ("generation", "pause", "stop", "stop_reason", "checkpoint_request")

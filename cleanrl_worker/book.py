@@ -315,7 +315,8 @@ class Book:
             self._emit_scalars(now)
 
     def _emit_scalars(self, now: float) -> None:
-        every = self.options.scalars_seconds
+        asked = self.session.scalars_seconds if self.session is not None else 0
+        every = max(self.options.scalars_seconds, asked)
         late = now - self._scalars_at  # a little: the rhythm is kept, because the operator writes in step with it
         self._scalars_at = now + every - (late if 0 <= late < every else 0.0)
         self._scalars_waiting = False

@@ -173,7 +173,9 @@ class Operator:
             self.kube, settings.operator_class or "default", clock, pressed=lambda: self.queue.pressed
         )
         if settings.gateway_target:
-            self._gateway = GatewayService(self.kube, settings, self.book, self.cache, clock)
+            self._gateway = GatewayService(
+                self.kube, settings, self.book, self.cache, clock, lambda: self.budget.report_seconds
+            )
             settings = replace(settings, gateway_ca=await self._gateway.start())
         self._reconciler = Reconciler(
             kube=self.kube,

@@ -11,6 +11,8 @@ Key = tuple[str, str]
 PROGRESS_AGE = timedelta(seconds=10)
 WAY = timedelta(seconds=0.3)
 """What passes between a worker's figures and their place in the status, so that 300 runs keep within 15 s."""
+LARGE_FLEET = 300
+"""Runs up to which workers report as often as they like; beyond, most of what they say would never be written."""
 TALK_AGE = timedelta(seconds=1)
 
 
@@ -29,6 +31,11 @@ class FleetBudget:
     def age(self) -> timedelta:
         """How old a run's progress in its status may become: older the more runs there are."""
         return max(PROGRESS_AGE, timedelta(seconds=self._live() / self._per_second) - WAY)
+
+    @property
+    def report_seconds(self) -> int:
+        """How often workers should send figures: in a large fleet thrice between two writes of them, else 0, as they like."""
+        return round(self.age.total_seconds() / 3) if self._live() > LARGE_FLEET else 0
 
     def left(self, key: Key, now: datetime) -> timedelta:
         """How long until this run's next progress write may go; zero when it may go now."""

@@ -34,15 +34,16 @@ log = logging.getLogger(__name__)
 FindRun = Callable[[str], Run | None]
 Context = Any  # grpc.aio.ServicerContext; grpc has no types
 MOST_STREAMS = 20_000
-LOOK_SECONDS = 10.0
-"""How often a stream looks whether its worker has earned credits, while nothing else happens."""
+LOOK_SECONDS = 15.0
+"""How often a stream looks whether its worker has earned credits, and acknowledges its figures, while nothing else happens: of
+a thousand workers that send figures all the time each gets one answer to several of them."""
 
 
 class Gateway(rpc.SessionServiceServicer):
     """Registers workers and keeps their streams. Only the leader serves it.
 
     `run_of_pod` finds the run whose `status.podUID` is given, `run_by_uid` the run of that UID, `run_by_id` the one of that
-    `status.runId` in a namespace.
+    `status.runId` in a namespace; `report_seconds` is how often workers should send figures, 0 as often as they like.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Gateway(rpc.SessionServiceServicer):
         run_by_uid: FindRun,
         run_by_id: Callable[[str, str], Run | None],
         clock: Callable[[], float] = time.monotonic,
+        report_seconds: Callable[[], int] = lambda: 0,
     ) -> None:
         self._book = book
         self._verifier = verifier
@@ -62,6 +64,7 @@ class Gateway(rpc.SessionServiceServicer):
         self._run_by_uid = run_by_uid
         self._run_by_id = run_by_id
         self._clock = clock
+        self._report_seconds = report_seconds
         self._refused = Refused()
         self.refusals: Counter[str] = Counter()
         """What was refused, by gRPC code."""
@@ -96,7 +99,7 @@ class Gateway(rpc.SessionServiceServicer):
         self.streams += 1
         try:
             said: tuple[Any, int] = (None, -1)
-            acknowledged = -1
+            acknowledged, pace = -1, 0
             while not listener.done():
                 if self._book.is_over(session):
                     await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "the run is done with this pod")
@@ -108,11 +111,15 @@ class Gateway(rpc.SessionServiceServicer):
                 if session.ledger.acknowledged != acknowledged:
                     acknowledged = session.ledger.acknowledged
                     yield pb.Down(acknowledgement=pb.Acknowledgement(number=acknowledged))
+                if pace_differs(wanted := self._report_seconds(), pace):
+                    pace = wanted
+                    yield pb.Down(pace=pb.Pace(scalars_seconds=pace))
                 granted = session.credits.due(self._clock())
                 if granted > 0:
                     yield pb.Down(credits=pb.Credits(granted=granted))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), LOOK_SECONDS)
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await wake.wait()
                 wake.clear()
             fault = listener.result()
             if fault is not None:
@@ -150,7 +157,7 @@ class Gateway(rpc.SessionServiceServicer):
                     again += 1
                     if again == 1:
                         log.info("event %d was sent again: dropped", event.number, extra=session.log_fields)
-                else:
+                elif not event.is_scalars:
                     wake.set()
         except grpc.RpcError:
             log.debug("a worker hung up", extra=session.log_fields)
@@ -220,6 +227,11 @@ class Gateway(rpc.SessionServiceServicer):
 
 def _metadata(context: Context) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+def pace_differs(pace: int, said: int) -> bool:
+    """Whether another pace is worth a message: a fleet that grows by one run changes everybody's a little."""
+    return bool(pace) != bool(said) or abs(pace - said) > said / 4
 
 
 def _desired(session: Session) -> pb.Desired:

@@ -38,9 +38,9 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_SUMMARY = 3000
 RETURN_TAG = "charts/episodic_return"
 SCALARS_PER_SECOND = 2.0
+"""How fast a worker earns credits; it has headline figures about once a second."""
 MOST_STEPS = 10**15
 """More are nobody's plan: what is reckoned with them has to fit into a status."""
-"""How fast a worker earns credits; it has headline figures about once a second."""
 
 
 @dataclass
@@ -166,41 +166,40 @@ class SessionBook:
     def _learn(self, session: Session, event: Received) -> None:
         moment = min(datetime.fromtimestamp(min(event.timestamp, LATEST), UTC), datetime.now(UTC))
         payload = event.payload
-        self._note(session, last_event=session.ledger.received)
+        learnt: dict[str, object] = {}
         if event.name == "run_started" and payload.get("attempt", session.attempt) == session.attempt:
-            self._note(session, started_at=moment, paused=False)
+            learnt = {"started_at": moment, "paused": False}
         elif event.name == "run_paused":
-            self._note(session, paused=True)
+            learnt = {"paused": True}
         elif event.name == "run_resumed":
-            self._note(session, paused=False)
+            learnt = {"paused": False}
         elif event.name == WANDB_LINKED:
-            self._note(session, wandb_url=url_of(payload))
+            learnt = {"wandb_url": url_of(payload)}
         elif event.name == STAGE_STARTED:
-            self._note(session, stage=stage_of(payload), stages_done=stages_done(payload))
+            learnt = {"stage": stage_of(payload), "stages_done": stages_done(payload)}
         elif event.name == RUN_COMPLETED and payload.get("dry_run"):
-            self._note(session, summary=summary_of(payload.get("summary")))
+            learnt = {"summary": summary_of(payload.get("summary"))}
         elif event.name == CHECKPOINT_SAVED and is_inside(payload["path"]):
-            self._note(
-                session,
-                checkpoint_path=payload["path"],
-                checkpoint_step=payload["step"],
-                checkpoint_sha256=payload["sha256"] if DIGEST.fullmatch(payload["sha256"]) else None,
-                checkpoint_at=moment,
-                checkpoint_failure="",
-            )
+            learnt = {
+                "checkpoint_path": payload["path"],
+                "checkpoint_step": payload["step"],
+                "checkpoint_sha256": payload["sha256"] if DIGEST.fullmatch(payload["sha256"]) else None,
+                "checkpoint_at": moment,
+                "checkpoint_failure": "",
+            }
         elif event.name == CHECKPOINT_FAILED:
-            self._note(session, checkpoint_failure=_printable(payload.get("message"))[:MAX_FAILURE] or "No word why.")
+            learnt = {"checkpoint_failure": _printable(payload.get("message"))[:MAX_FAILURE] or "No word why."}
         elif event.is_scalars:
             total = min(payload.get("total", 0), MOST_STEPS)
             session.figures = {**payload["values"], "step": payload["step"], "sps": payload["sps"]}
             session.figures |= {"total": total} if total else {}
-            self._note(
-                session,
-                step=payload["step"],
-                total=total,
-                steps_per_second=max(0.0, round(payload["sps"], 1)) or None,
-                episodic_return=payload["values"].get(RETURN_TAG, session.facts.episodic_return),
-            )
+            learnt = {
+                "step": payload["step"],
+                "total": total,
+                "steps_per_second": max(0.0, round(payload["sps"], 1)) or None,
+                "episodic_return": payload["values"].get(RETURN_TAG, session.facts.episodic_return),
+            }
+        self._note(session, last_event=session.ledger.received, **learnt)
 
     def _note(self, session: Session, **fields: object) -> None:
         session.facts = replace(session.facts, log_epoch=session.ledger.epoch, **fields)  # type: ignore[arg-type]

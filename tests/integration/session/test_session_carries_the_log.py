@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import queue
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
+from cleanrl_protocol import session_pb2 as pb
 from cleanrl_protocol.localgateway import LocalGateway
 from cleanrl_worker.session import Desired, State, Worker
 
@@ -178,3 +182,24 @@ def test_close_on_a_session_with_nothing_to_say_waits_for_the_handshake_only(
     worker = start_worker(gateway.target)
     assert worker.session.close(PATIENCE)
     assert worker.session.state is State.CLOSED
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(17, 17), (10**9, 300)])
+def test_a_gateway_says_how_often_it_has_use_for_figures(
+    start_worker: Callable[..., Any], asked: int, kept: int
+) -> None:
+    class Busy(LocalGateway):
+        def Attend(self, request_iterator: Iterator[pb.Up], context: Any) -> Iterator[pb.Down]:  # noqa: N802
+            yield pb.Down(pace=pb.Pace(scalars_seconds=asked))
+            yield from super().Attend(request_iterator, context)
+
+    gateway = Busy().start()
+    try:
+        worker = start_worker(gateway.target)
+        assert worker.session.scalars_seconds == 0, "its own default"
+        deadline = time.monotonic() + PATIENCE
+        while worker.session.scalars_seconds == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert worker.session.scalars_seconds == kept, "no gateway silences a worker for long"
+    finally:
+        gateway.stop()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from cleanrl_operator.gateway.limits import REFUSALS_BURST, Bucket, Refused
+from cleanrl_operator.gateway.server import pace_differs
 from cleanrl_operator.progress import FleetBudget
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,6 +51,19 @@ def test_a_large_fleet_writes_no_more_than_its_budget() -> None:
     budget = FleetBudget(lambda: 1000, per_second=20.0)
     assert budget.wait(KEY, NOW, awaited=False) == timedelta()
     assert budget.wait(KEY, NOW + timedelta(seconds=49), awaited=False) == timedelta(seconds=0.7)
+
+
+def test_workers_of_a_large_fleet_are_asked_to_report_thrice_between_two_writes() -> None:
+    assert FleetBudget(lambda: 300).report_seconds == 0, "as often as they like"
+    large = FleetBudget(lambda: 1000)
+    assert large.report_seconds == round(large.age.total_seconds() / 3) == 17
+
+
+@pytest.mark.parametrize(
+    ("pace", "said", "differs"), [(0, 0, False), (6, 0, True), (7, 6, False), (8, 6, True), (4, 6, True), (0, 6, True)]
+)
+def test_a_pace_is_told_when_it_has_changed_enough(pace: int, said: int, differs: bool) -> None:
+    assert pace_differs(pace, said) == differs
 
 
 def test_a_clock_that_jumps_back_silences_nobody() -> None:
