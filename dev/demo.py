@@ -39,6 +39,8 @@ EVALUATION = "ppo-cartpole-eval"
 CRD = "cleanrlruns.mosaic.dev"
 PATIENCE_SECONDS = 60
 """How long a run may have no status before the operator is looked at."""
+METRICS_SECONDS = 2
+"""How long the worker's figures are waited for: once it has ended, nobody answers at its address."""
 
 
 class Refused(Exception):
@@ -154,8 +156,11 @@ def follow(tools: Tools) -> dict[str, Any]:
                 time.sleep(0.5)
                 continue
             for _ in range(4):  # a small run is over in seconds: its curve is looked at more often than its status
-                draw(curve.look(status))
+                line = curve.look(status)
                 time.sleep(0.15)
+                if not line:
+                    break
+                draw(line)
 
 
 def meaning(transition: dict[str, Any]) -> str:
@@ -184,7 +189,7 @@ class Curve:
         """Where training is, on one line; empty when there is nothing new to say."""
         figures = self._metrics(status["podName"]) or self._sampled(status)
         done, value = figures.get("progress_ratio"), figures.get("rolling_return")
-        if not done or value is None:
+        if not done or value is None or done < self._seen[0]:  # a sample is older than what was seen before it
             return ""
         if (done, value) != self._seen:
             self._seen = (done, value)
@@ -200,7 +205,7 @@ class Curve:
     def _metrics(self, pod: str) -> dict[str, float]:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9464/proxy/metrics"
         try:
-            text = self._tools.kubectl("get", "--raw", path)
+            text = self._tools.kubectl("get", "--raw", path, f"--request-timeout={METRICS_SECONDS}s")
         except Refused:  # the worker does not serve yet or any more, or a person may not look into pods
             return {}
         lines = (line.removeprefix("cleanrl_worker_").split(" ") for line in text.splitlines() if line[:1] != "#")

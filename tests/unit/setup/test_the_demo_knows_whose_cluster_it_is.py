@@ -31,3 +31,25 @@ def test_a_picture_shows_what_stood_on_the_terminal_in_the_end() -> None:
     )
     assert picture.shown(transcript, "What to look") == ["first", "done <1>"]
     assert "done &lt;1&gt;" in picture.drawn(["done <1>"])
+
+
+def test_the_curve_asks_briefly_and_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has ended answers no more, and what the status holds of it is older than what was seen."""
+    asked: list[tuple[str, ...]] = []
+    answers = iter(["cleanrl_worker_progress_ratio 0.9\ncleanrl_worker_rolling_return 200", None])
+
+    def kubectl(*arguments: str) -> str:
+        asked.append(arguments)
+        answer = next(answers)
+        if answer is None:
+            raise demo.Refused("no answer")
+        return answer
+
+    tools = demo.Tools.__new__(demo.Tools)
+    monkeypatch.setattr(tools, "kubectl", kubectl)
+    curve = demo.Curve(tools)
+    status = {"podName": "p", "progress": {"percent": 60, "episodicReturn": 150.0}}
+    assert "90%" in curve.look(status)
+    assert curve.look(status) == ""
+    assert curve.returns == [200.0]
+    assert all(f"--request-timeout={demo.METRICS_SECONDS}s" in arguments for arguments in asked)
