@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
+import importlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,12 +15,7 @@ PROJECT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def audit() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("audit", PROJECT / "dev" / "audit.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("audit")
 
 
 def test_every_package_is_pinned_and_hashed(audit: ModuleType) -> None:

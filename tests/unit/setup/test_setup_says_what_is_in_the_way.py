@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import shutil
 import sys
 from pathlib import Path
@@ -15,11 +15,7 @@ PROJECT = Path(__file__).parents[3]
 
 @pytest.fixture
 def bootstrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bootstrap", PROJECT / "dev" / "bootstrap.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = importlib.import_module("bootstrap")
     for name in ("uv.lock", "pyproject.toml"):
         (tmp_path / name).write_bytes((PROJECT / name).read_bytes())
     monkeypatch.setattr(module, "PROJECT", tmp_path)
