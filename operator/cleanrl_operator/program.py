@@ -47,6 +47,7 @@ SWEEP_SECONDS = 60.0
 """How often every run that is not over and has no session is looked at, whatever the watches and the timers say."""
 SOON = timedelta(seconds=1)
 """A progress write that is due this soon waits for it; a later one for the worker's next figures."""
+RUNS, PODS = (f"apis/{GROUP}/{VERSION}", PLURAL), ("api/v1", "pods")
 LEADER_LABEL = f"{GROUP}/gateway"
 LEADER_VALUE = "leader"
 
@@ -85,11 +86,13 @@ class Operator:
 
     def run_changed(self, body: Mapping[str, Any]) -> None:
         """A run was seen. What we wrote ourselves is no news: it was judged before it was written."""
+        self._noted(RUNS, body)
         if (key := self.cache.put_run(body)) is not None:
             self.queue.put(key, first=not (body.get("status") or {}).get("fsmState"))
 
     def run_deleted(self, body: Mapping[str, Any]) -> None:
         """A run was seen to go."""
+        self._noted(RUNS, body)
         key = self.cache.drop_run(body)
         self.book.forget(body["metadata"]["uid"])
         if self.cache.run(key) is None:  # else a new run has taken the name already
@@ -99,13 +102,21 @@ class Operator:
 
     def pod_changed(self, body: Mapping[str, Any]) -> None:
         """A run's pod was seen."""
+        self._noted(PODS, body)
         if (key := self.cache.pod_seen(body)) is not None:
             self.queue.put(key)
 
     def pod_deleted(self, body: Mapping[str, Any]) -> None:
         """A run's pod was seen to go."""
+        self._noted(PODS, body)
         if (key := self.cache.drop_pod(body)) is not None:
             self.queue.put(key)
+
+    def _noted(self, collection: tuple[str, str], body: Mapping[str, Any]) -> None:
+        """The watch on this collection lives."""
+        if self._watchdog is not None:
+            namespace = body["metadata"]["namespace"] if self.settings.namespaces else None
+            self._watchdog.noted(_path(*collection, namespace))
 
     def _take_signals(self) -> None:
         """SIGTERM and SIGINT mean a graceful stop."""
@@ -192,7 +203,7 @@ class Operator:
         )
         pods = PodWatch(
             self.kube,
-            self._paths("api/v1", "pods"),
+            self._paths(*PODS),
             RUN_UID_LABEL,
             changed=self.pod_changed,
             deleted=self.pod_deleted,
@@ -201,8 +212,8 @@ class Operator:
         await self._until_answered(pods.fill)
         self._watchdog = Watchdog(
             self.kube,
-            [(path, "", lambda: runs_of(self.cache)) for path in self._paths(f"apis/{GROUP}/{VERSION}", PLURAL)]
-            + [(path, RUN_UID_LABEL, lambda: pods_of(self.cache)) for path in self._paths("api/v1", "pods")],
+            [(path, "", lambda: runs_of(self.cache)) for path in self._paths(*RUNS)]
+            + [(path, RUN_UID_LABEL, lambda: pods_of(self.cache)) for path in self._paths(*PODS)],
             seconds=float(settings.watch_check_seconds),
         )
         self._spawn("queue", self.queue.run())
@@ -284,7 +295,7 @@ class Operator:
 
     async def _check_cluster(self) -> None:
         """Fail loudly at once, where a watch would wait in silence."""
-        for path in self._paths(f"apis/{GROUP}/{VERSION}", PLURAL):
+        for path in self._paths(*RUNS):
             try:
                 async for _ in self.kube.list(path, metadata_only=True, page=1):
                     break
@@ -318,9 +329,7 @@ class Operator:
         await self.kube.keep("PATCH", path, {"metadata": {"labels": {LEADER_LABEL: value}}})
 
     def _paths(self, prefix: str, plural: str) -> list[str]:
-        if not self.settings.namespaces:
-            return [f"{prefix}/{plural}"]
-        return [f"{prefix}/namespaces/{namespace}/{plural}" for namespace in self.settings.namespaces]
+        return [_path(prefix, plural, namespace) for namespace in self.settings.namespaces or [None]]
 
     # -- how it is doing
 
@@ -406,6 +415,11 @@ class Operator:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         return False
+
+
+def _path(prefix: str, plural: str, namespace: str | None) -> str:
+    """A collection's path, of one namespace or of the whole cluster."""
+    return f"{prefix}/{plural}" if namespace is None else f"{prefix}/namespaces/{namespace}/{plural}"
 
 
 def _namespace(path: str) -> str | None:
