@@ -26,7 +26,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +48,7 @@ from operator_lab import (
     note,
     pods_path,
     run_body,
+    runs_backwards,
     runs_path,
     stamp,
     surroundings,
@@ -484,9 +484,8 @@ def wrong_ends(stage: Stage, runs: list[Object]) -> dict[str, list[str]]:
         kept = (status.get("checkpoint") or {}).get("step", 0)
         if story.expected == "completed" and kept < story.saved - INTERVAL:
             found["checkpoint"].append(f"{who}: the status knows step {kept}, {story.saved} was saved")
-        moments = [datetime.fromisoformat(step["at"]) for step in status["transitions"]]
-        if moments != sorted(moments):
-            found["time"].append(f"{who}: {[str(moment) for moment in moments]}")
+        if runs_backwards(status):
+            found["time"].append(f"{who}: {[step['at'] for step in status['transitions']]}")
     return found
 
 

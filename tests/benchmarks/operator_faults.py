@@ -42,6 +42,7 @@ from operator_lab import (
     pods_path,
     publish,
     run_body,
+    runs_backwards,
     runs_path,
     stamp,
     surroundings,
@@ -137,9 +138,8 @@ class Cast:
             right = status["attempt"] >= attempts if disrupted else status["attempt"] == attempts
             if status.get("outcome") != "completed" or not right:
                 found.append(f"{name}: {status.get('outcome')} {status.get('reason')}, attempt {status['attempt']}")
-            moments = [step["at"] for step in status["transitions"]]
-            if moments != sorted(moments):
-                found.append(f"{name}: time runs backwards in {moments}")
+            if runs_backwards(status):
+                found.append(f"{name}: time runs backwards in {[step['at'] for step in status['transitions']]}")
         found += [f"{attempt} had {len(uids)} pods" for attempt, uids in self.pods_seen.items() if len(uids) > 1]
         return found
 
@@ -265,11 +265,7 @@ async def clocks(made: Cluster, client: Client, folder: Path, args: argparse.Nam
     wrong = [run for run in ends if (run["status"]["outcome"], run["status"]["attempt"]) != ("completed", 1)]
     for run in wrong[:5]:
         note(f"wrong: {run['status']}")
-    backwards = [
-        run for run in ends
-        if [step["at"] for step in run["status"]["transitions"]]
-        != sorted(step["at"] for step in run["status"]["transitions"])
-    ]  # fmt: skip
+    backwards = [run for run in ends if runs_backwards(run["status"])]
     used = [run["status"].get("wallclockSeconds", 0.0) for run in ends]
     return [
         Figure(f"{count} runs, 4 jumps of an hour or two: wrong at the end", f"{len(wrong)}", "0", not wrong),

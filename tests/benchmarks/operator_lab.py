@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -158,6 +159,12 @@ def runs_path(namespace: str, name: str = "", sub: str = "") -> str:
 
 def pods_path(namespace: str, name: str = "", sub: str = "") -> str:
     return "/".join(part for part in (f"/api/v1/namespaces/{namespace}/pods", name, sub) if part)
+
+
+def runs_backwards(status: Object) -> bool:
+    """Whether a run's transitions are not in the order of their times."""
+    moments = [datetime.fromisoformat(step["at"]) for step in status["transitions"]]
+    return moments != sorted(moments)
 
 
 def running() -> Object:
