@@ -151,7 +151,7 @@ ROWS = [
     Row("Operator", "writes per transition", "operator", r"^writes per transition", "at most", 2),
     Row("Operator", "restart over 10,000 runs, s", "operator", r"^restart over 10,000", "at most", 60),
     Row("Operator", "restart: writes", "operator", r"^writes by that", "at most", 0),
-    Row("Operator", "CPU with 1,000 idle sessions, % of a core", "operator", r"^CPU.*(idle|sessions|talk)", "at most", 10),
+    Row("Operator", "CPU with 1,000 idle sessions, % of a core", "operator", r"live sessions: share of a core", "at most", 10),
     Row("Operator", "pod event to status, p99", "operator", r"(end|event) to status.*p99|p99.*(end|event) to status"),
     Row("Operator", "kills: wrong at the end", "operator", r"kills: wrong at the end", "at most", 0),
     Row("Operator", "API server away: wrong at the end", "operator", r"without an API server.*wrong at the end", "at most", 0),

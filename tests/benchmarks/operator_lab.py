@@ -14,6 +14,7 @@ import http.client
 import json
 import os
 import platform
+import random
 import signal
 import socket
 import ssl
@@ -335,9 +336,12 @@ class Watch:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free and stays so: none of those that the kernel gives to whoever calls somebody."""
+    while True:
+        port = random.randrange(15_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class OperatorProcess:
