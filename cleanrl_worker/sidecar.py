@@ -6,8 +6,10 @@
 
 What follows `--` is TensorBoard's. A container's first process gets no default signal handling, and TensorBoard installs its
 own only after seconds of imports: a pod whose worker ended early would wait out its whole grace period, and hold its GPU for
-it. So TensorBoard is a child, ended the moment the pod ends. The kubelet stops a sidecar after the worker, and that is when
-the manifest of a worker that could not write its own end is written; its digest is left as this container's last message.
+it. So TensorBoard is a child, ended the moment the pod ends, and started before anything else is loaded: on a full node each
+tenth of a second of work here is a second that its first page comes later. The kubelet stops a sidecar after the worker, and
+that is when the manifest of a worker that could not write its own end is written; its digest is left as this container's last
+message.
 
 `--all-runs` shows every run of a claim in one TensorBoard, under names that people can read.
 """
@@ -30,14 +32,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from cleanrl_worker import analytics
-
 log = logging.getLogger(__name__)
 
 FIRST_LOOK, NEXT_LOOKS = 60.0, 600.0
 """Seconds after which the index is written: the worker has its manifest by then; and then from time to time."""
 FIRST_RESTART, LAST_RESTART = 5.0, 300.0
 """Seconds before a TensorBoard that ended by itself is started again, at first and at most."""
+ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+"""Of TensorBoard: it multiplies no matrices, and the threads that wait to cost a third of its start, on large machines more."""
 LINK_SECONDS = 30.0
 """How often the names of all runs are looked at."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_.=-]+")
@@ -69,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         if args.without_tensorboard:
             stopped.wait()
         while not stopped.is_set():
-            child = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *tensorboard])
+            child = subprocess.Popen([sys.executable, "-m", "cleanrl_worker.board", *tensorboard], env=ENVIRONMENT)
             if stopped.is_set():  # the signal came between the handler and the start
                 child.kill()
             code = child.wait()
@@ -105,6 +107,8 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def finish(args: argparse.Namespace) -> None:
     """The worker is gone: end its manifest if it did not, then the index. Each is tried on its own."""
+    from cleanrl_worker import analytics
+
     if args.run_dir is not None:
         try:
             digest = analytics.finalise(args.run_dir)
@@ -126,6 +130,8 @@ def keep_index(runs: Path, into: Path, stopped: threading.Event) -> None:
 
 def write_index(runs: Path, into: Path) -> None:
     """The index of all runs; a claim that does not take it costs nothing else."""
+    from cleanrl_worker import analytics
+
     try:
         analytics.rebuild_index(runs, into)
     except OSError as error:
@@ -151,6 +157,8 @@ def readable_names(runs: Path, stopped: threading.Event) -> Iterator[Path]:
 
 def link_runs(runs: Path, farm: Path) -> None:
     """Bring the links to what is there. A run that has no events yet gets its link when it has."""
+    from cleanrl_worker import analytics
+
     wanted: dict[str, Path] = {}
     try:
         for entry in analytics.indexed(runs):

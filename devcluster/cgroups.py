@@ -37,6 +37,17 @@ def make(cluster: str) -> None:
             ) from error
     if _unified():
         _delegate(_MOUNT)
+    _weigh(group_name(cluster), part_of_machine(os.getpriority(os.PRIO_PROCESS, 0), os.cpu_count() or 1))
+
+
+def part_of_machine(nice: int, cores: int) -> float:
+    """What a node weighs against a process of the machine that has niceness 0.
+
+    As much as a process on each core would that is as nice as whoever starts the node. Left alone, a tree weighs as much as one
+    process, whatever is in it: a node's pods would starve beside the cluster's own control plane, and niceness, which does not
+    reach into control groups, would hold for everything of a cluster but its pods.
+    """
+    return float(cores * 1.25**-nice)
 
 
 def remove(cluster: str, seconds: float = 20) -> None:
@@ -53,6 +64,14 @@ def remove(cluster: str, seconds: float = 20) -> None:
         if time.monotonic() > deadline:
             raise ClusterError(f"Processes of pods do not end: see {roots[0]}; run `devcluster down` again.")
         time.sleep(0.05)
+
+
+def _weigh(group: str, weight: float) -> None:
+    for hierarchy in _hierarchies():
+        for name, usual, least, most in (("cpu.weight", 100, 1, 10_000), ("cpu.shares", 1024, 2, 262_144)):
+            file = hierarchy / group / name
+            if file.exists():
+                file.write_text(str(max(least, min(most, round(usual * weight)))))
 
 
 def _kill(file: Path) -> None:

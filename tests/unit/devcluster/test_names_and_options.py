@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from devcluster.cgroups import part_of_machine
 from devcluster.errors import ClusterError
 from devcluster.layout import Layout
 from devcluster.spec import Options, Spec
@@ -54,3 +55,9 @@ def test_a_broken_record_is_no_record(text: str, monkeypatch: pytest.MonkeyPatch
     layout.make()
     layout.spec_file.write_text(text)
     assert Spec.load(layout) is None
+
+
+def test_pods_weigh_as_much_as_processes_of_whoever_starts_the_node() -> None:
+    assert part_of_machine(nice=0, cores=4) == 4
+    assert part_of_machine(nice=-5, cores=2) == pytest.approx(2 * 3.05, rel=0.01)
+    assert part_of_machine(nice=19, cores=1) < 0.02
