@@ -27,7 +27,8 @@ OTHERS_MEANWHILE = 2
 CALM_SECONDS = 1.5
 """So long after a burst more new ones may come: a hundred statuses written at once would hold them up by seconds."""
 LONGEST_HOLD_SECONDS = 10.0
-"""So long after a burst the others wait for an API server that is behind with its news; a watch may have broken."""
+"""So long the others wait for a burst at most, and then have all places until none of them is left: new runs may keep coming,
+an API server may stay behind with its news, a watch may break."""
 LOOK_SECONDS = 0.1
 """How often it is looked whether the API server has caught up."""
 
@@ -44,7 +45,8 @@ class WorkQueue:
         self._behind = behind
         self._ready: Lane = OrderedDict()
         self._first: Lane = OrderedDict()
-        self._burst_at = -LONGEST_HOLD_SECONDS
+        self._burst_began: float | None = None
+        self._burst_seen = 0.0
         self._active: set[Key] = set()
         self._active_first: set[Key] = set()
         self._again: set[Key] = set()
@@ -126,14 +128,28 @@ class WorkQueue:
         return max(0.0, min(pauses)) if pauses else None
 
     def _notice_burst(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._hold_left(now) <= 0 and not any(self._ready.values()):
+            self._burst_began = None  # the others have had their time
         if len(self._active_first) + sum(len(keys) for keys in self._first.values()) >= BURST:
-            self._burst_at = asyncio.get_running_loop().time()
+            self._burst_seen = now
+            if self._burst_began is None:
+                self._burst_began = now
+
+    def _hold_left(self, now: float) -> float:
+        """How many seconds longer others may be made to wait for this burst."""
+        return 0.0 if self._burst_began is None else self._burst_began + LONGEST_HOLD_SECONDS - now
 
     def _calm_in(self) -> float:
-        """After how many seconds the burst may be over, if there is one."""
-        since = asyncio.get_running_loop().time() - self._burst_at
-        held = LOOK_SECONDS if since < LONGEST_HOLD_SECONDS and self._behind() else 0.0
-        return max(held, CALM_SECONDS - since)
+        """After how many seconds the burst may be over, if there is one that others still wait for."""
+        now = asyncio.get_running_loop().time()
+        hold = self._hold_left(now)
+        if hold <= 0:
+            return 0.0
+        calm = max(self._burst_seen + CALM_SECONDS - now, LOOK_SECONDS if self._behind() else 0.0)
+        if calm <= 0:
+            self._burst_began = None
+        return max(0.0, min(calm, hold))
 
     def _next(self) -> Key | None:
         """The key whose turn it is."""

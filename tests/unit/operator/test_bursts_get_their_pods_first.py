@@ -107,6 +107,30 @@ def test_the_others_wait_until_the_burst_is_seen_but_not_for_ever(
     play(10, scene)
 
 
+def test_new_ones_that_never_cease_do_not_keep_the_others_waiting_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "LONGEST_HOLD_SECONDS", 0.2)
+    old, new = [f"old-{number}" for number in range(30)], [f"new-{number}" for number in range(20)]
+    room = 40
+
+    async def scene(stage: Stage) -> None:
+        stage.behind = True
+        for first, names in ((True, new), (False, old)):
+            for name in names:
+                stage.queue.put(("ns", name), first=first)
+        await stage.until(lambda: len(stage.begun) == len(new) + OTHERS_MEANWHILE)
+        assert stage.queue.pressed
+        await stage.until(lambda: len(stage.begun) == room)  # none of the new ones has ended, more than make a burst
+        assert not stage.queue.pressed, "the others have had to wait long enough"
+        stage.end(*old, *new)
+        await stage.until(lambda: len(stage.ended) == len(old + new))
+        for name in ("again-" + name for name in new):
+            stage.queue.put(("ns", name), first=True)
+            stage.end(name)
+        assert stage.queue.pressed, "the next burst goes first again"
+
+    play(room, scene)
+
+
 def test_a_created_pod_is_unseen_until_the_watch_shows_it_or_its_end() -> None:
     cache = Cache()
     cache.put_run(body(1))
