@@ -21,8 +21,8 @@ setup: ## the virtual environment and system packages, from the lock file
 	@$(PYTHON) dev/bootstrap.py
 
 .PHONY: demo
-demo: setup ## a manifest becomes a policy, on a local Kubernetes
-	@$(VENV)/python dev/demo.py
+demo: setup ## a manifest becomes a policy, on a local Kubernetes; ARGS="--values FILE" for a cluster of your own
+	@$(VENV)/python dev/demo.py $(ARGS)
 
 .PHONY: demo-down
 demo-down: setup ## remove everything that the demo made

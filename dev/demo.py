@@ -39,6 +39,8 @@ EVALUATION = "ppo-cartpole-eval"
 CRD = "cleanrlruns.mosaic.dev"
 PATIENCE_SECONDS = 60
 """How long a run may have no status before the operator is looked at."""
+HINT_SECONDS = 10
+"""After this long a run that has not begun says what it waits for."""
 METRICS_SECONDS = 2
 """How long the worker's figures are waited for: once it has ended, nobody answers at its address."""
 
@@ -146,13 +148,12 @@ def follow(tools: Tools) -> dict[str, Any]:
                 if curve.returns:
                     say(f"\n  Mean return of the episodes over time (500 is perfect): {curve.drawn()}\n")
                 return status
-            if not transitions and time.monotonic() - began > PATIENCE_SECONDS:
-                raise Refused(
-                    f"the operator has not seen the run in {PATIENCE_SECONDS} s: look at it with\n"
-                    f"  {tools.line('-n', SYSTEM, 'get', 'pods')}\n"
-                    f"  {tools.line('-n', SYSTEM, 'logs', '-l', 'app.kubernetes.io/component=operator')}"
-                )
+            waited = time.monotonic() - began
+            if not transitions:
+                look_at_the_operator(tools, waited)
             if status.get("fsmState") != "EXEC":
+                if waited > HINT_SECONDS and status.get("message"):
+                    draw(f"           {status['reason']}: {status['message']}")
                 time.sleep(0.5)
                 continue
             for _ in range(4):  # a small run is over in seconds: its curve is looked at more often than its status
@@ -161,6 +162,25 @@ def follow(tools: Tools) -> dict[str, Any]:
                 if not line:
                     break
                 draw(line)
+
+
+def look_at_the_operator(tools: Tools, waited: float) -> None:
+    """Nobody has seen the run yet. Raises Refused when nobody will, or after a while."""
+    path = "jsonpath={range .items[*].status.containerStatuses[*]}{.state.waiting.reason} {.image}{'\\n'}{end}"
+    for line in tools.kubectl("get", "pods", "-n", SYSTEM, "-o", path).splitlines():
+        reason, _, image = line.partition(" ")
+        if reason in ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"):
+            raise Refused(
+                f"the cluster can't get the image {image}. None are published: build them with `make images`, put them where "
+                "your cluster pulls from, and name them in a file of values (image.repository, worker.image.repository):\n"
+                '  make demo ARGS="--values FILE"'
+            )
+    if waited > PATIENCE_SECONDS:
+        raise Refused(
+            f"the operator has not seen the run in {PATIENCE_SECONDS} s: look at it with\n"
+            f"  {tools.line('-n', SYSTEM, 'get', 'pods')}\n"
+            f"  {tools.line('-n', SYSTEM, 'logs', '-l', 'app.kubernetes.io/component=operator')}"
+        )
 
 
 def meaning(transition: dict[str, Any]) -> str:
@@ -310,8 +330,7 @@ def take_down() -> int:
 class Tools:
     """kubectl and helm for one cluster."""
 
-    def __init__(self, environment: dict[str, str], cluster: Cluster | None) -> None:
-        programs = binaries.ensure_many(["kubectl", "helm"])
+    def __init__(self, environment: dict[str, str], cluster: Cluster | None, programs: dict[str, Path]) -> None:
         self.kubectl_command = [str(programs["kubectl"])]
         self.environment = environment
         self.cluster = cluster
@@ -321,7 +340,7 @@ class Tools:
     @classmethod
     def own(cls) -> Tools:
         """For the cluster that KUBECONFIG names."""
-        tools = cls(dict(os.environ), None)
+        tools = cls(dict(os.environ), None, programs())
         server = tools.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
         say(f"Using the cluster at {server}, which KUBECONFIG names.\n")
         return tools
@@ -331,7 +350,7 @@ class Tools:
         """For a local cluster, started if it is not up."""
         cluster = Cluster(CLUSTER, node=True, gpus=2)
         cluster.up(reuse=True)
-        return cls({**cluster.client_environment(), "KUBECONFIG": str(cluster.kubeconfig)}, cluster)
+        return cls({**cluster.client_environment(), "KUBECONFIG": str(cluster.kubeconfig)}, cluster, programs())
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """What kubectl prints. Raises Refused with its own words."""
@@ -362,6 +381,11 @@ class Tools:
         if answer.returncode != 0:
             raise Refused(f"{Path(command[0]).name} {' '.join(command[1:4])}: {answer.stderr.strip()}")
         return answer.stdout.strip()
+
+
+def programs() -> dict[str, Path]:
+    """kubectl and helm, found or made."""
+    return binaries.ensure_many(["kubectl", "helm"])
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ def test_the_curve_asks_briefly_and_never_goes_back(monkeypatch: pytest.MonkeyPa
             raise demo.Refused("no answer")
         return answer
 
-    tools = demo.Tools.__new__(demo.Tools)
+    tools = demo.Tools({}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
     monkeypatch.setattr(tools, "kubectl", kubectl)
     curve = demo.Curve(tools)
     status = {"podName": "p", "progress": {"percent": 60, "episodicReturn": 150.0}}
@@ -53,3 +53,15 @@ def test_the_curve_asks_briefly_and_never_goes_back(monkeypatch: pytest.MonkeyPa
     assert curve.look(status) == ""
     assert curve.returns == [200.0]
     assert all(f"--request-timeout={demo.METRICS_SECONDS}s" in arguments for arguments in asked)
+
+
+def test_a_cluster_without_the_images_is_told_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = demo.Tools({"KUBECONFIG": "x"}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
+    said = "ImagePullBackOff localhost/cleanrl-operator:0.1.0"
+    monkeypatch.setattr(tools, "kubectl", lambda *_: said)
+    with pytest.raises(demo.Refused, match=r"can't get the image localhost/cleanrl-operator:0.1.0.*\n.*--values FILE"):
+        demo.look_at_the_operator(tools, 1.0)
+    said = "ContainerCreating localhost/cleanrl-operator:0.1.0"
+    demo.look_at_the_operator(tools, 1.0)
+    with pytest.raises(demo.Refused, match="has not seen the run"):
+        demo.look_at_the_operator(tools, demo.PATIENCE_SECONDS + 1)
