@@ -171,6 +171,11 @@ class LocalGateway(rpc.SessionServiceServicer):
             self._run(run_id).owed += count
             self._pay(run_id)
 
+    def pace(self, run_id: str, seconds: float) -> None:
+        """Ask for a run's figures so many seconds from now, and then as often."""
+        with self._changed:
+            self._say(run_id, pb.Down(pace=pb.Pace(next_seconds=seconds, every_seconds=seconds)))
+
     def cut(self, run_id: str) -> None:
         """End a run's streams now."""
         with self._changed:

@@ -165,10 +165,12 @@ class Down(_message.Message):
     def __init__(self, desired: _Optional[_Union[Desired, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
 
 class Pace(_message.Message):
-    __slots__ = ("scalars_seconds",)
-    SCALARS_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    scalars_seconds: int
-    def __init__(self, scalars_seconds: _Optional[int] = ...) -> None: ...
+    __slots__ = ("next_seconds", "every_seconds")
+    NEXT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    next_seconds: float
+    every_seconds: float
+    def __init__(self, next_seconds: _Optional[float] = ..., every_seconds: _Optional[float] = ...) -> None: ...
 
 class Desired(_message.Message):
     __slots__ = ("generation", "pause", "stop", "stop_reason", "checkpoint_request")

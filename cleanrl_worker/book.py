@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,8 +31,8 @@ from cleanrl_worker.telemetry import EventLog
 log = logging.getLogger(__name__)
 
 DEFAULT_HEARTBEAT_SECONDS = 30.0
-DEFAULT_SCALARS_SECONDS = 4.9
-"""Every third is in the status of a run among 300, which is written every 14.7 s."""
+DEFAULT_SCALARS_SECONDS = 5.0
+"""How often figures are reported, until the gateway says when it would like to have them."""
 DEFAULT_STALL_SECONDS = 1800.0
 """Without a step for so long, `/healthz` fails. Generous: some algorithms learn for a long time between two rollouts."""
 _MAX_SCALARS = 64
@@ -113,7 +114,8 @@ class Book:
         self._times: dict[str, float] = {}
         self._transitions = [Transition(state="INIT", at=time.time())]
         self._manifest_sha256: str | None = None
-        self._heartbeat_at = self._scalars_at = self._shared_at = self._linked_at = 0.0
+        self._heartbeat_at = self._shared_at = self._linked_at = 0.0
+        self._reported_at = -math.inf
         self._mute = False
         self._event_files: bridge.EventFiles | None = None
         self._scalars_waiting = False
@@ -172,7 +174,7 @@ class Book:
         if now >= self._linked_at:
             self._linked_at = now + _LINK_SECONDS
             self._look_for_link()
-        if self._scalars_waiting and now >= self._scalars_at:
+        if self._scalars_waiting and now >= self._report_at():
             self._emit_scalars(now)
         if now >= self._heartbeat_at:
             self._heartbeat_at = now + self._heartbeat_interval()
@@ -311,14 +313,19 @@ class Book:
                 figures.values[tag] = number
         self._scalars_waiting = True
         now = time.monotonic()
-        if now >= self._scalars_at:
+        if now >= self._report_at():
             self._emit_scalars(now)
 
+    def _report_at(self) -> float:
+        """When figures are due: at the moments that the gateway has asked for, else in our own time."""
+        pace = self.session.pace if self.session is not None else None
+        if pace is None or math.isinf(self._reported_at):
+            return self._reported_at + self.options.scalars_seconds
+        first, every = pace
+        return float(first + every * max(0, math.floor((self._reported_at - first) / every) + 1))
+
     def _emit_scalars(self, now: float) -> None:
-        asked = self.session.scalars_seconds if self.session is not None else 0
-        every = max(self.options.scalars_seconds, asked)
-        late = now - self._scalars_at  # a little: the rhythm is kept, because the operator writes in step with it
-        self._scalars_at = now + every - (late if 0 <= late < every else 0.0)
+        self._reported_at = now
         self._scalars_waiting = False
         figures = self._figures
         self._emit(

@@ -42,7 +42,7 @@ REFUSALS_BEFORE_REPORT = 3
 """A token may be caught in rotation, a run may not be known yet: a refusal counts when it is repeated."""
 _CLOSING_BACKOFF_SECONDS = 0.5
 _MAX_HEARTBEAT_SECONDS = 300
-_MAX_SCALARS_SECONDS = 300
+_MIN_REPORT_SECONDS, _MAX_REPORT_SECONDS = 0.5, 300.0
 _MAX_STOP_REASON = 100
 
 _REFUSALS = {
@@ -157,8 +157,8 @@ class Session:
         self.worker = worker
         self.heartbeat_seconds = 0
         """What the gateway asked for; 0 while it has not."""
-        self.scalars_seconds = 0
-        """The same for figures."""
+        self.pace: tuple[float, float] | None = None
+        """When the gateway wants figures, by the monotonic clock, and every how many seconds after that."""
         self.registered_at: float | None = None
         """When the first handshake was answered, in seconds since 1970."""
         self.reconnects = 0
@@ -375,7 +375,10 @@ class Session:
                 self._credits.grant(message.credits.granted)
             self._wake.set()
         elif body == "pace":
-            self.scalars_seconds = min(message.pace.scalars_seconds, _MAX_SCALARS_SECONDS)
+            first, every = message.pace.next_seconds, message.pace.every_seconds
+            sane = first >= 0 and every >= _MIN_REPORT_SECONDS  # nor NaN
+            limit = _MAX_REPORT_SECONDS
+            self.pace = (time.monotonic() + min(first, limit), min(every, limit)) if sane else None
         elif body == "acknowledgement":
             number = min(message.acknowledgement.number, self._outbox.last)
             if number > self._acknowledged:

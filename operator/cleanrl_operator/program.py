@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from cleanrl_operator.announce import Announcer
@@ -33,7 +33,7 @@ from cleanrl_operator.health import HealthServer, LoopLag
 from cleanrl_operator.kube import Kube, KubeError
 from cleanrl_operator.metrics import Headlines, OperatorPage, Source, Spoken, Tally
 from cleanrl_operator.podwatch import PodWatch
-from cleanrl_operator.progress import FleetBudget
+from cleanrl_operator.progress import SOON, FleetBudget, Pace
 from cleanrl_operator.queue import WorkQueue
 from cleanrl_operator.readers import MetricsReaders
 from cleanrl_operator.reconcile import Reconciler
@@ -45,8 +45,6 @@ from cleanrl_operator.watchdog import Watchdog, pods_of, runs_of
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 60.0
 """How often every run that is not over and has no session is looked at, whatever the watches and the timers say."""
-SOON = timedelta(seconds=1)
-"""A progress write that is due this soon waits for it; a later one for the worker's next figures."""
 RUNS, PODS = (f"apis/{GROUP}/{VERSION}", PLURAL), ("api/v1", "pods")
 LEADER_LABEL = f"{GROUP}/gateway"
 LEADER_VALUE = "leader"
@@ -184,9 +182,7 @@ class Operator:
             self.kube, settings.operator_class or "default", clock, pressed=lambda: self.queue.pressed
         )
         if settings.gateway_target:
-            self._gateway = GatewayService(
-                self.kube, settings, self.book, self.cache, clock, lambda: self.budget.report_seconds
-            )
+            self._gateway = GatewayService(self.kube, settings, self.book, self.cache, clock)
             settings = replace(settings, gateway_ca=await self._gateway.start())
         self._reconciler = Reconciler(
             kube=self.kube,
@@ -261,11 +257,16 @@ class Operator:
     async def _reconcile(self, key: Key) -> None:
         await self._reconciler(key)
 
-    def _talked(self, key: Key) -> None:
-        """A worker has sent new figures: they are written at once if it is the run's turn, while they are new."""
-        left = self.budget.left(key, datetime.now(UTC))
-        if left <= SOON:
-            self.queue.put_later(key, left.total_seconds())
+    def _talked(self, key: Key, every: float) -> Pace | None:
+        """A worker that reports every so many seconds has sent new figures: when it should from now on, if not as it does.
+
+        They are written at the run's turn, and at once if it has come. By then newer ones should be there; if none are, these
+        are written.
+        """
+        now = datetime.now(UTC)
+        left = self.budget.left(key, now)
+        self.queue.put_later(key, (left if left <= SOON else left + SOON).total_seconds())
+        return self.budget.pace(key, now, every)
 
     async def _sweep(self) -> None:
         """Look at runs to which nothing happens; spread over the interval, so that nothing comes in waves.

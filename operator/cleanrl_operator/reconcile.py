@@ -68,6 +68,12 @@ class ProgressBudget(Protocol):
     def wait(self, key: Key, now: datetime, *, awaited: bool) -> timedelta:
         """How long this run's write has to wait; zero when it may go now, and then it counts."""
 
+    def wrote(self, key: Key, now: datetime) -> None:
+        """The run's status was written for another reason, and its progress with it."""
+
+    def forget(self, key: Key) -> None:
+        """The run is gone or over."""
+
 
 @dataclass
 class Reconciler:
@@ -393,6 +399,10 @@ class Reconciler:
                         self.wake(run.key, wait.total_seconds())
                     return
                 self.progress_writes += 1
+            elif status.fsm_state == State.TERM:
+                self.budget.forget(run.key)
+            elif status.progress is not None:
+                self.budget.wrote(run.key, now)
             self.status_writes += 1
             written = await self.kube.patch_status(run.namespace, run.name, run.resource_version, changed)
             self.cache.put_run(written)

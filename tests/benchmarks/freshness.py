@@ -4,9 +4,10 @@
 
 `prometheus`: a real worker trains, a real Prometheus scrapes it at the chart's own interval. Each loss has the time of its
 computation in the TensorBoard file; the figure is how long after that a query answered with it or a newer one. `status`: live
-sessions on pretended nodes that speak as often as workers do, and a watch on the runs. The age of an update is counted from the
-first thing that the update before it did not hold, so that it is the worst that a reader can meet. Results go to
-docs/benchmarks/shows.md.
+sessions on pretended nodes that report as workers do, every 5 s at moments that the gateway proposes, and a watch on the runs;
+the figure is how long after a report the status had it or a newer one. Beside it stands how old what a status shows became
+before it was replaced, as if a worker had computed something new the moment after it reported: with a write every count / 20 s
+for each run that can't be less than count / 20 s. Results go to docs/benchmarks/shows.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 import yaml
-from operator_fleet import PODS_PER_NODE, SCALARS_SECONDS, Fleet, _talk
+from operator_fleet import PODS_PER_NODE, Fleet, _talk
 from operator_lab import (
     Audit,
     Client,
@@ -148,23 +149,38 @@ async def status(args: argparse.Namespace) -> list[Figure]:
             await asyncio.gather(*talking, return_exceptions=True)
             spoken = {name: list(player.events) for name, player in fleet.players.items()}
             await fleet.close()
-    ages = [age for name in spoken for age in _ages(spoken[name], updates, name)]
+    ages, shown, gaps = list[float](), list[float](), list[float]()
+    for name, events in spoken.items():
+        made = [event["timestamp"] for event in events if event["event"] == "scalars"]
+        gaps += [later - earlier for earlier, later in itertools.pairwise(made)]
+        seen = _seen(events, updates, name)
+        ages += worst(seen, made)
+        shown += [read - before for (_, before), (read, _) in itertools.pairwise(seen)]
     if not ages:
         raise SystemExit("no status was updated")
     late = max(ages)
     return [
         Figure(
-            f"a figure in status.progress, {count} live runs, at worst", f"{late:.1f} s", "at most 15 s", late <= TARGET
+            f"a reported figure in status.progress, {count} live runs, at worst",
+            f"{late:.1f} s",
+            "at most 15 s",
+            late <= TARGET,
         ),
         Figure("median, 99th percentile", f"{percentile(ages, 0.5):.1f} s, {percentile(ages, 0.99):.1f} s"),
-        Figure("status writes per second", f"{written:.1f}", "at most 20", written <= 20.5),
+        Figure("status writes per second", f"{written:.1f}", "at most 20", written <= 20.0),
         Figure("updates seen; the operator's share of a core", f"{len(ages):,}; {100 * share:.1f} %"),
-        Figure("workers speak every", f"{SCALARS_SECONDS:g} s"),
+        Figure(
+            "what a status shows, at its oldest: median, at worst",
+            f"{percentile(shown, 0.5):.1f} s, {max(shown):.1f} s",
+        ),
+        Figure("a worker reports every: median, at most", f"{percentile(gaps, 0.5):.1f} s, {max(gaps):.1f} s"),
     ]
 
 
-def _ages(spoken: list[dict[str, Any]], updates: list[tuple[float, str, dict[str, Any]]], name: str) -> list[float]:
-    """The ages of one run's updates. What is computed waits in the worker until it speaks: it counts from the speech before."""
+def _seen(
+    spoken: list[dict[str, Any]], updates: list[tuple[float, str, dict[str, Any]]], name: str
+) -> list[tuple[float, float]]:
+    """One run's updates: when each was read, and when what it holds was reported."""
     said = {event["payload"]["step"]: event["timestamp"] for event in spoken if event["event"] == "scalars"}
     read: dict[int, float] = {}
     since_boot = time.time() - time.monotonic()  # a watch tells the one, an event the other
@@ -172,8 +188,7 @@ def _ages(spoken: list[dict[str, Any]], updates: list[tuple[float, str, dict[str
         step = ((body.get("status") or {}).get("progress") or {}).get("step")
         if body["metadata"]["name"] == name and step in said:
             read.setdefault(step, moment + since_boot)
-    ordered = sorted(read)
-    return [read[later] - said[earlier] for earlier, later in itertools.pairwise(ordered)]
+    return [(read[step], said[step]) for step in sorted(read)]
 
 
 TITLES = {"prometheus": "A figure on its way to Prometheus", "status": "A figure on its way to the status"}

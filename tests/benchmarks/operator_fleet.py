@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import random
 import sys
 import tempfile
@@ -57,7 +58,8 @@ Object = dict[str, Any]
 PARTS = ("lives", "restart", "idle")
 PODS_PER_NODE = 30
 WALK = ["INIT", "HSHK", "RDY", "EXEC", "TERM"]
-SCALARS_SECONDS, HEARTBEAT_SECONDS = 4.9, 30.0
+SCALARS_SECONDS, HEARTBEAT_SECONDS, TICK_SECONDS = 5.0, 30.0, 0.5
+"""How often a worker reports, says that it lives, and looks at the clock."""
 
 
 class Player:
@@ -73,8 +75,8 @@ class Player:
         self.acknowledged = 0
         self.attending = asyncio.Event()
         self.cuts = 0
-        self.pace = 0
-        """Seconds between figures that the gateway asked for."""
+        self.pace: tuple[float, float] | None = None
+        """When the gateway wants figures, and every how many seconds after that."""
 
     def emit(self, event: str, **payload: Any) -> int:
         number = len(self.events) + 1
@@ -127,7 +129,7 @@ class Player:
             self.attending.set()
             async for down in call:
                 if down.WhichOneof("body") == "pace":
-                    self.pace = down.pace.scalars_seconds
+                    self.pace = (time.monotonic() + down.pace.next_seconds, down.pace.every_seconds)
                 if down.WhichOneof("body") == "acknowledgement":
                     self.acknowledged = max(self.acknowledged, down.acknowledgement.number)
 
@@ -411,18 +413,20 @@ async def idle(made: Cluster, client: Client, operator: OperatorProcess, args: a
 
 async def _talk(player: Player) -> None:
     """What a worker says while it trains."""
-    step, spoke = 0, random.uniform(0, HEARTBEAT_SECONDS)
+    step, spoke = 0, time.monotonic() - random.uniform(0, HEARTBEAT_SECONDS)
     await asyncio.sleep(random.uniform(0, SCALARS_SECONDS))
     while True:
         step += 100
         figures = {"charts/episodic_return": float(step % 500)}
+        reported = time.monotonic()
         player.emit("scalars", step=step, total=10**9, sps=10.0, episodes=step // 10, values=figures)
-        pause = max(SCALARS_SECONDS, player.pace)
-        spoke += pause
-        if spoke >= HEARTBEAT_SECONDS:
-            spoke = 0.0
+        if reported - spoke >= HEARTBEAT_SECONDS:
+            spoke = reported
             player.emit("heartbeat", state="EXEC")
-        await asyncio.sleep(pause)
+        await asyncio.sleep(TICK_SECONDS * random.random())
+        first, every = player.pace or (reported + SCALARS_SECONDS, SCALARS_SECONDS)
+        due = first + every * max(0, math.floor((reported - first) / every) + 1)
+        await asyncio.sleep(TICK_SECONDS * math.ceil((due - time.monotonic()) / TICK_SECONDS))
 
 
 MEASURES = {"lives": lives, "restart": restart, "idle": idle}

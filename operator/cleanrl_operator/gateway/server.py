@@ -43,7 +43,7 @@ class Gateway(rpc.SessionServiceServicer):
     """Registers workers and keeps their streams. Only the leader serves it.
 
     `run_of_pod` finds the run whose `status.podUID` is given, `run_by_uid` the run of that UID, `run_by_id` the one of that
-    `status.runId` in a namespace; `report_seconds` is how often workers should send figures, 0 as often as they like.
+    `status.runId` in a namespace.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class Gateway(rpc.SessionServiceServicer):
         run_by_uid: FindRun,
         run_by_id: Callable[[str, str], Run | None],
         clock: Callable[[], float] = time.monotonic,
-        report_seconds: Callable[[], int] = lambda: 0,
     ) -> None:
         self._book = book
         self._verifier = verifier
@@ -64,7 +63,6 @@ class Gateway(rpc.SessionServiceServicer):
         self._run_by_uid = run_by_uid
         self._run_by_id = run_by_id
         self._clock = clock
-        self._report_seconds = report_seconds
         self._refused = Refused()
         self.refusals: Counter[str] = Counter()
         """What was refused, by gRPC code."""
@@ -99,7 +97,7 @@ class Gateway(rpc.SessionServiceServicer):
         self.streams += 1
         try:
             said: tuple[Any, int] = (None, -1)
-            acknowledged, pace = -1, 0
+            acknowledged = -1
             while not listener.done():
                 if self._book.is_over(session):
                     await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "the run is done with this pod")
@@ -111,9 +109,10 @@ class Gateway(rpc.SessionServiceServicer):
                 if session.ledger.acknowledged != acknowledged:
                     acknowledged = session.ledger.acknowledged
                     yield pb.Down(acknowledgement=pb.Acknowledgement(number=acknowledged))
-                if pace_differs(wanted := self._report_seconds(), pace):
-                    pace = wanted
-                    yield pb.Down(pace=pb.Pace(scalars_seconds=pace))
+                if session.pace_is_new and session.pace is not None:
+                    session.pace_is_new = False
+                    first, every = session.pace
+                    yield pb.Down(pace=pb.Pace(next_seconds=first, every_seconds=every))
                 granted = session.credits.due(self._clock())
                 if granted > 0:
                     yield pb.Down(credits=pb.Credits(granted=granted))
@@ -227,11 +226,6 @@ class Gateway(rpc.SessionServiceServicer):
 
 def _metadata(context: Context) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-
-
-def pace_differs(pace: int, said: int) -> bool:
-    """Whether another pace is worth a message: a fleet that grows by one run changes everybody's a little."""
-    return bool(pace) != bool(said) or abs(pace - said) > said / 4
 
 
 def _desired(session: Session) -> pb.Desired:

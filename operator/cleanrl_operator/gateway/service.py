@@ -36,14 +36,12 @@ class GatewayService:
         book: SessionBook,
         cache: Cache,
         clock: Callable[[], datetime],
-        report_seconds: Callable[[], int] = lambda: 0,
     ) -> None:
         self._kube = kube
         self._settings = settings
         self._book = book
         self._cache = cache
         self._clock = clock
-        self._report_seconds = report_seconds
         self._material: Material
         self._serving: ServerCertificate | None = None
         self._given: ServerCertificate | None = None
@@ -73,7 +71,6 @@ class GatewayService:
             run_of_pod=lambda uid: _parse(self._cache.run_of_pod(uid)),
             run_by_uid=lambda uid: _parse(self._cache.run_by_uid(uid)),
             run_by_id=lambda namespace, run_id: _parse(self._cache.run_by_id(namespace, run_id)),
-            report_seconds=self._report_seconds,
         )
         credentials = grpc.dynamic_ssl_server_credentials(self._configuration(), self._configuration)
         self._server, port = serve(self._gateway, self._settings.gateway_port, credentials)

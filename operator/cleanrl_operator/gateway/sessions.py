@@ -18,6 +18,7 @@ from typing import Any
 from cleanrl_operator.api.status import MAX_STAGE, State, Status
 from cleanrl_operator.decision import Desired
 from cleanrl_operator.facts import SessionFacts
+from cleanrl_operator.progress import Pace
 from cleanrl_operator.run import Run
 from cleanrl_protocol import limits
 from cleanrl_protocol import session_pb2 as pb
@@ -61,6 +62,10 @@ class Session:
     """Counts handshakes: a stream of an earlier one has no say any more."""
     held: int = 0
     """The newest event that has to be stored before it is acknowledged."""
+    pace: Pace | None = None
+    """When the worker was asked to report; None when it was not."""
+    pace_is_new: bool = False
+    """It has to be told."""
     figures: dict[str, float] = field(default_factory=dict)
     """The newest headline figures."""
     changed: Callable[[], None] | None = None
@@ -79,9 +84,9 @@ class SessionBook:
         self,
         notify: Callable[[tuple[str, str]], None],
         clock: Callable[[], float] = time.monotonic,
-        talked: Callable[[tuple[str, str]], None] = lambda _: None,
+        talked: Callable[[tuple[str, str], float], Pace | None] = lambda _key, _every: None,
     ) -> None:
-        """`notify` hears of what has to be stored, `talked` of new figures."""
+        """`notify` hears of what has to be stored, `talked` of new figures and how often they come: it may say another pace."""
         self._notify = notify
         self._talked = talked
         self._clock = clock
@@ -107,6 +112,7 @@ class SessionBook:
             self.forget(run.uid)
             session = self._sessions[run.uid] = self._new(run, pod_uid, request)
         session.registration += 1
+        session.pace, session.pace_is_new = None, False
         if session.changed is not None:
             session.changed()  # a stream of the last registration ends
         epoch = request.log_epoch if request.log_epoch < 2**63 else 0  # no more fits into a status
@@ -160,7 +166,11 @@ class SessionBook:
                 session.held = event.number
                 self._notify(session.key)
             elif event.is_scalars:
-                self._talked(session.key)
+                pace = self._talked(session.key, session.pace.every if session.pace is not None else 0.0)
+                if pace is not None:
+                    session.pace, session.pace_is_new = pace, True
+                    if session.changed is not None:
+                        session.changed()
         return arrival
 
     def _learn(self, session: Session, event: Received) -> None:

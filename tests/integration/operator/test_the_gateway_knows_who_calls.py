@@ -145,6 +145,27 @@ def test_what_is_sent_again_counts_once_and_what_is_missing_is_asked_for(lab: An
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+def test_a_worker_that_reports_is_told_when_the_next_reports_are_due(lab: Any, call: Any) -> None:
+    lab.create("run")
+    lab.start_pod("run")
+    status = lab.status("run")
+    caller = call(lab)
+    reply = caller.register(status["runId"], lab.token(status["podName"], status["podUID"]), last_number=3, log_epoch=5)
+    told = threading.Event()
+
+    def reports() -> Iterator[pb.Up]:
+        yield lifecycle(1, 0, "run_started")
+        figures = pb.Scalars(step=1)
+        yield pb.Up(event=pb.Event(number=2, after=1, timestamp=time.time(), name="scalars", scalars=figures))
+        told.wait(20)
+
+    said = caller.attend(reply.session_token, reports())
+    pace = next(down.pace for down in said if down.WhichOneof("body") == "pace")
+    told.set()
+    assert 0 < pace.next_seconds <= 7.5
+    assert pace.every_seconds == 5.0
+
+
 def test_hostile_messages_end_the_stream_and_nothing_else(lab: Any, call: Any) -> None:
     lab.create("run")
     lab.start_pod("run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import queue
 import time
 from collections.abc import Callable, Iterator
@@ -184,22 +185,24 @@ def test_close_on_a_session_with_nothing_to_say_waits_for_the_handshake_only(
     assert worker.session.state is State.CLOSED
 
 
-@pytest.mark.parametrize(("asked", "kept"), [(17, 17), (10**9, 300)])
+@pytest.mark.parametrize(("asked", "kept"), [(17.5, 17.5), (1e9, 300.0), (math.inf, 300.0)])
 def test_a_gateway_says_how_often_it_has_use_for_figures(
-    start_worker: Callable[..., Any], asked: int, kept: int
+    start_worker: Callable[..., Any], asked: float, kept: float
 ) -> None:
     class Busy(LocalGateway):
         def Attend(self, request_iterator: Iterator[pb.Up], context: Any) -> Iterator[pb.Down]:  # noqa: N802
-            yield pb.Down(pace=pb.Pace(scalars_seconds=asked))
+            yield pb.Down(pace=pb.Pace(next_seconds=asked, every_seconds=asked))
             yield from super().Attend(request_iterator, context)
 
     gateway = Busy().start()
     try:
         worker = start_worker(gateway.target)
-        assert worker.session.scalars_seconds == 0, "its own default"
+        assert worker.session.pace is None, "its own default"
         deadline = time.monotonic() + PATIENCE
-        while worker.session.scalars_seconds == 0 and time.monotonic() < deadline:
+        while worker.session.pace is None and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert worker.session.scalars_seconds == kept, "no gateway silences a worker for long"
+        first, every = worker.session.pace
+        assert every == kept, "no gateway silences a worker for long"
+        assert 0 < first - time.monotonic() <= kept
     finally:
         gateway.stop()

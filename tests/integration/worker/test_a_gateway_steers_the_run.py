@@ -65,6 +65,24 @@ def test_a_checkpoint_on_request(attended: Start, gateway: LocalGateway) -> None
     run.until(lambda: "checkpoint_saved" in run.names())
 
 
+def test_figures_come_when_they_are_asked_for(attended: Start, gateway: LocalGateway) -> None:
+    run = attended("paced", env={"CLEANRL_SCALARS_SECONDS": "3600"}, **LONG)
+    run.until(lambda: "paced" in gateway.runs and "scalars" in gateway.runs["paced"].names)
+    gateway.pace("paced", 0.5)
+    run.until(lambda: gateway.runs["paced"].names.count("scalars") >= 4)
+    gateway.pace("paced", 0.0)
+    run.until(lambda: run.process.poll() is None and "heartbeat" in run.names())
+
+
+@pytest.mark.parametrize("nonsense", [float("nan"), -1.0, 0.0])
+def test_nonsense_from_a_gateway_keeps_no_figures_back(attended: Start, gateway: LocalGateway, nonsense: float) -> None:
+    run = attended("nonsense", **LONG)
+    run.until(lambda: "nonsense" in gateway.runs and "scalars" in gateway.runs["nonsense"].names)
+    gateway.pace("nonsense", nonsense)
+    at = gateway.runs["nonsense"].names.count("scalars")
+    run.until(lambda: gateway.runs["nonsense"].names.count("scalars") > at + 3)
+
+
 def test_a_script_that_never_speaks_is_frozen(attended: Start, gateway: LocalGateway) -> None:
     run = attended("frozen", silent=True, grandchild=True, **LONG)
     log = run.folder / "logs" / "cleanrl.stdout.log"

@@ -60,7 +60,11 @@ def test_a_worker_that_was_asked_to_stop_hears_it_from_the_next_gateway_too(book
 
 def test_new_figures_are_heard_of_and_wait_for_nothing() -> None:
     talked: list[tuple[str, str]] = []
-    book = SessionBook(lambda _key: None, talked=talked.append)
+
+    def hear(key: tuple[str, str], _every: float) -> None:
+        talked.append(key)
+
+    book = SessionBook(lambda _key: None, talked=hear)
     session, _ = book.register(run(), "p1", REQUEST)
     figures = {"step": 5, "total": 10, "sps": 1.0, "episodes": 1, "values": {}}
     for number in (1, 1, 2):
