@@ -1,4 +1,4 @@
-"""Whether callers of a worker's exporter can slow its training: undisturbed and under attack, in turns, side by side.
+"""Whether callers of a worker's exporter can slow its training: undisturbed, under attack, and with the same attack elsewhere.
 
     python tests/benchmarks/exporter_under_attack.py [--rounds 4] [--seconds 6]
 
@@ -7,7 +7,14 @@ and come from four addresses of the loopback net, as four hostile pods would. `s
 their request now and then, and come again when they are cut off. `storm`: connections as fast as they can be opened, each hung
 up at once. `huge`: headers without end. `greedy`: /metrics as fast as it is answered. Training's speed is read from shared
 memory, beside the CPU time of the training process, that of the supervisor, and how a well-behaved scrape from another address
-fares. Results go to docs/benchmarks/shows.md.
+fares.
+
+Callers that keep a core busy slow whatever shares a chip, its caches and its memory with them, whomever they call. So each turn
+has a peer right before or after it: the same callers at a listener that has nothing to do with the worker and answers from
+their own core. Other programs that the callers drive from their core to training's are kept out of it too: what is judged is
+how fast training would be with what its core has left after the supervisor and the interrupts took their parts, which is steps
+per CPU second of training times that rest, against the same with the attack elsewhere. That is the exporter's own part. Results
+go to docs/benchmarks/shows.md.
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +44,9 @@ from cleanrl_worker.fastlane import metrics
 RUN_ID = "attacked"
 TICKS = os.sysconf("SC_CLK_TCK")
 LEAST = 0.98
-"""Part of the undisturbed speed that counts as unchanged: two undisturbed turns differ by about as much."""
+"""Part of the peer's speed that counts as unchanged: two undisturbed turns differ by about as much."""
+ELSEWHERE = " elsewhere"
+"""Ends the name of a peer."""
 
 
 # -- the callers
@@ -104,6 +113,24 @@ async def attack(port: int, name: str) -> None:
     await asyncio.gather(*(again() for _ in range(callers)))
 
 
+# -- the listener elsewhere
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A page's worth of nothing to whoever asks, and the door to whoever asks too much."""
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\nConnection: close\r\n\r\n" + b"x" * 4000)
+        await writer.drain()
+    writer.close()
+
+
+async def attack_elsewhere(port: int, name: str) -> None:
+    """Until it is killed."""
+    async with await asyncio.start_server(answer, "127.0.0.1", port, limit=8192):
+        await attack(port, name)
+
+
 # -- the worker
 
 
@@ -115,6 +142,8 @@ class Turns:
     """Steps per second."""
     cpu: list[float] = field(default_factory=list)
     """Steps per CPU second of the training process."""
+    alone: list[float] = field(default_factory=list)
+    """Steps per second on a core that nobody else used: those per CPU second, times what supervisor and interrupts leave."""
     supervisor: list[float] = field(default_factory=list)
     """Share of a core that the supervisor takes."""
     others: list[float] = field(default_factory=list)
@@ -128,11 +157,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(parts[11]) + int(parts[12])) / TICKS
 
 
-def core_seconds() -> float:
-    """CPU seconds that the worker's core has worked, for whomever."""
+def core_seconds() -> tuple[float, float]:
+    """CPU seconds that the worker's core has worked, for whomever, and those of them that were interrupts."""
     line = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("cpu0 "))
     user, nice, system, _idle, _wait, irq, softirq, steal = map(int, line.split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / TICKS
+    return (user + nice + system + irq + softirq + steal) / TICKS, (irq + softirq) / TICKS
 
 
 def steps() -> int:
@@ -154,7 +183,7 @@ def scrape(port: int) -> float:
 
 def turn(into: Turns, port: int, supervisor: int, child: int, seconds: float) -> None:
     began, at, trained, looked = time.monotonic(), steps(), cpu_seconds(child), cpu_seconds(supervisor)
-    worked, end = core_seconds(), began + seconds
+    (worked, interrupted), end = core_seconds(), began + seconds
     while time.monotonic() < end:
         into.scrapes.append(scrape(port))
         time.sleep(max(0.0, min(1.0, end - time.monotonic())))
@@ -163,12 +192,18 @@ def turn(into: Turns, port: int, supervisor: int, child: int, seconds: float) ->
     into.cpu.append(made / (cpu_seconds(child) - trained))
     into.supervisor.append((cpu_seconds(supervisor) - looked) / elapsed)
     ours = cpu_seconds(supervisor) - looked + cpu_seconds(child) - trained
-    into.others.append((core_seconds() - worked - ours) / elapsed)
+    now_worked, now_interrupted = core_seconds()
+    taken = (cpu_seconds(supervisor) - looked + now_interrupted - interrupted) / elapsed
+    into.alone.append(into.cpu[-1] * (1 - taken))
+    into.others.append((now_worked - worked - ours) / elapsed)
 
 
 def measure(args: argparse.Namespace) -> dict[str, Turns]:
     port = free_port()
-    found = {name: Turns() for name in ("undisturbed", *ATTACKS)}
+    found = {"undisturbed": Turns()}
+    for name in ATTACKS:
+        found |= {name: Turns(), name + ELSEWHERE: Turns()}
+    elsewhere = free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "cleanrl_worker.cli", "--algo", "ppo", "--env-id", "CartPole-v1"]
         command += ["--total-timesteps", "100000000", "--metrics-port", str(port), "--run-id", RUN_ID]
@@ -186,11 +221,9 @@ def measure(args: argparse.Namespace) -> dict[str, Turns]:
                 time.sleep(0.5)
             (child,) = (int(pid) for pid in Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split())
             for number in range(args.rounds):
-                names = list(found)
-                random.Random(number).shuffle(names)
-                for name in names:
+                for name in order(random.Random(number)):
                     sys.stderr.write(f"round {number + 1} of {args.rounds}: {name}\n")
-                    with disturbed(port, name):
+                    with disturbed(elsewhere if name.endswith(ELSEWHERE) else port, name):
                         time.sleep(1.0)
                         turn(found[name], port, worker.pid, child, args.seconds)
         finally:
@@ -199,12 +232,25 @@ def measure(args: argparse.Namespace) -> dict[str, Turns]:
     return found
 
 
+def order(rng: random.Random) -> list[str]:
+    """The turns of one round: in any order, but each beside its peer."""
+    pairs = [[name, name + ELSEWHERE] for name in ATTACKS]
+    for pair in pairs:
+        rng.shuffle(pair)
+    turns = [["undisturbed"], *pairs]
+    rng.shuffle(turns)
+    return [name for group in turns for name in group]
+
+
 @contextlib.contextmanager
-def disturbed(port: int, name: str) -> Any:
+def disturbed(port: int, name: str) -> Iterator[None]:
+    """Callers on the other core, and whom they call if that is not the worker."""
     if name == "undisturbed":
         yield
         return
-    caller = subprocess.Popen(["taskset", "-c", "1", sys.executable, __file__, "--attack", name, "--port", str(port)])
+    command = ["taskset", "-c", "1", sys.executable, __file__, "--port", str(port)]
+    command += ["--attack", name.removesuffix(ELSEWHERE), *(["--listen"] if name.endswith(ELSEWHERE) else [])]
+    caller = subprocess.Popen(command)
     try:
         yield
     finally:
@@ -217,22 +263,30 @@ def table(found: dict[str, Turns]) -> list[Figure]:
     rows = []
     for name, turns in found.items():
         answered = [each for each in turns.scrapes if each != float("inf")]
-        of_base = statistics.median(theirs / ours for theirs, ours in zip(turns.wall, base.wall, strict=True))
-        share = statistics.median(turns.supervisor)
         told = [
             f"{statistics.median(turns.wall):,.0f} steps/s",
-            f"{statistics.median(turns.cpu):,.0f} per CPU s",
-            f"supervisor {100 * share:.1f} % of the core, others {100 * statistics.median(turns.others):.0f} %",
+            f"{statistics.median(turns.alone):,.0f} on a core of its own, {statistics.median(turns.cpu):,.0f} per CPU s",
+            f"supervisor {100 * statistics.median(turns.supervisor):.1f} % of the core",
+            f"others {100 * statistics.median(turns.others):.0f} %",
             f"{len(answered)} of {len(turns.scrapes)} scrapes answered",
             f"median {1000 * statistics.median(answered or [float('nan')]):.0f} ms",
         ]
-        if name == "undisturbed":
-            rows.append(Figure(name, ", ".join(told)))
+        if name not in ATTACKS:
+            of_base = "" if turns is base else f": {100 * part(turns.alone, base.alone):.1f} % of undisturbed"
+            rows.append(Figure(f"{name}{of_base}", ", ".join(told)))
         else:
-            rows.append(
-                Figure(f"{name}: {100 * of_base:.1f} % of undisturbed", ", ".join(told), "98 %", of_base >= LEAST)
+            of_peer, of_base = (
+                part(turns.alone, found[name + ELSEWHERE].alone),
+                f"{100 * part(turns.alone, base.alone):.1f} %",
             )
+            shares = f"{name}: {100 * of_peer:.1f} % of the same elsewhere, {of_base} of undisturbed"
+            rows.append(Figure(shares, ", ".join(told), "98 % of elsewhere", of_peer >= LEAST))
     return rows
+
+
+def part(these: list[float], those: list[float]) -> float:
+    """How fast training was, as a part of another condition's speed in the same round: the median of all rounds."""
+    return statistics.median(one / other for one, other in zip(these, those, strict=True))
 
 
 def main() -> int:
@@ -241,10 +295,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each turn")
     parser.add_argument("--out", type=Path, default=None, help="where results go instead of docs/benchmarks")
     parser.add_argument("--attack", choices=ATTACKS, help=argparse.SUPPRESS)
+    parser.add_argument("--listen", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.attack:
-        asyncio.run(attack(args.port, args.attack))
+        asyncio.run((attack_elsewhere if args.listen else attack)(args.port, args.attack))
         return 0
     facts = surroundings()
     publish("attack", "An exporter under attack", table(measure(args)), facts, folder=args.out, store="shows")
