@@ -41,6 +41,7 @@ PATIENCE_SECONDS = 60
 """How long a run may have no status before the operator is looked at."""
 HINT_SECONDS = 10
 """After this long a run that has not begun says what it waits for."""
+NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 METRICS_SECONDS = 2
 """How long the worker's figures are waited for: once it has ended, nobody answers at its address."""
 
@@ -167,14 +168,15 @@ def follow(tools: Tools) -> dict[str, Any]:
 def look_at_the_operator(tools: Tools, waited: float) -> None:
     """Nobody has seen the run yet. Raises Refused when nobody will, or after a while."""
     path = "jsonpath={range .items[*].status.containerStatuses[*]}{.state.waiting.reason} {.image}{'\\n'}{end}"
-    for line in tools.kubectl("get", "pods", "-n", SYSTEM, "-o", path).splitlines():
-        reason, _, image = line.partition(" ")
-        if reason in ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"):
-            raise Refused(
-                f"the cluster can't get the image {image}. None are published: build them with `make images`, put them where "
-                "your cluster pulls from, and name them in a file of values (image.repository, worker.image.repository):\n"
-                '  make demo ARGS="--values FILE"'
-            )
+    pods = [line.partition(" ") for line in tools.kubectl("get", "pods", "-n", SYSTEM, "-o", path).splitlines()]
+    missing = [image for reason, _, image in pods if reason in NO_IMAGE]
+    # An operator that could not start with other values may still be there, beside the one that takes its place.
+    if missing and len(missing) == len(pods) and waited > HINT_SECONDS:
+        raise Refused(
+            f"the cluster can't get the image {missing[0]}. None are published: build them with `make images`, put them where "
+            "your cluster pulls from, and name them in a file of values (image.repository, worker.image.repository):\n"
+            '  make demo ARGS="--values FILE"'
+        )
     if waited > PATIENCE_SECONDS:
         raise Refused(
             f"the operator has not seen the run in {PATIENCE_SECONDS} s: look at it with\n"

@@ -60,8 +60,8 @@ def test_a_cluster_without_the_images_is_told_where_they_come_from(monkeypatch: 
     said = "ImagePullBackOff localhost/cleanrl-operator:0.1.0"
     monkeypatch.setattr(tools, "kubectl", lambda *_: said)
     with pytest.raises(demo.Refused, match=r"can't get the image localhost/cleanrl-operator:0.1.0.*\n.*--values FILE"):
-        demo.look_at_the_operator(tools, 1.0)
-    said = "ContainerCreating localhost/cleanrl-operator:0.1.0"
-    demo.look_at_the_operator(tools, 1.0)
+        demo.look_at_the_operator(tools, demo.HINT_SECONDS + 1)
+    said += "\nContainerCreating registry/cleanrl-operator:0.1.0"
+    demo.look_at_the_operator(tools, demo.HINT_SECONDS + 1)  # its successor is on the way
     with pytest.raises(demo.Refused, match="has not seen the run"):
         demo.look_at_the_operator(tools, demo.PATIENCE_SECONDS + 1)
