@@ -47,6 +47,7 @@ def test_a_pod_stuck_in_terminating_keeps_the_next_one_away(lab: Any, until: Any
 
 def test_a_lost_node_costs_no_retry_and_makes_no_second_pod(lab: Any, until: Any) -> None:
     node = f"node-{lab.namespace}"
+    where = f"/api/v1/nodes/{node}"
     lab.api.create("/api/v1/nodes", {"metadata": {"name": node}})
     try:
         tolerations = [{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}]
@@ -55,8 +56,14 @@ def test_a_lost_node_costs_no_retry_and_makes_no_second_pod(lab: Any, until: Any
         binding = {"metadata": {"name": lab.status("run")["podName"]}, "target": {"kind": "Node", "name": node}}
         lab.api.request("POST", f"{lab.pod_path('run')}/binding", binding)
         lab.start_pod("run")
-        lab.api.merge(f"/api/v1/nodes/{node}", {"spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}})
-        until(lambda: "deletionTimestamp" in pods(lab, "run")["1"]["metadata"], "the cluster evicts it")
+
+        def evicted() -> bool:
+            # The only node of a cluster is no proof that nodes are lost: the node controller may take the taint off once.
+            if UNREACHABLE not in [taint["key"] for taint in lab.api.get(where)["spec"].get("taints", [])]:
+                lab.api.merge(where, {"spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]}})
+            return "deletionTimestamp" in pods(lab, "run")["1"]["metadata"]
+
+        until(evicted, "the cluster evicts it")
         assert list(pods(lab, "run")) == ["1"], "it may still write there, for all anybody knows"
         assert lab.status("run")["attempt"] == 1
         lab.delete_pod("run")  # what the cluster does once the node is known to be gone
@@ -65,4 +72,4 @@ def test_a_lost_node_costs_no_retry_and_makes_no_second_pod(lab: Any, until: Any
         assert "Evicted" in [step["reason"] for step in after["transitions"]]
         assert list(pods(lab, "run")) == ["2"]
     finally:
-        lab.api.delete(f"/api/v1/nodes/{node}")
+        lab.api.delete(where)
