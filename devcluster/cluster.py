@@ -24,6 +24,7 @@ from devcluster import (
     machine,
     namespaces,
     node,
+    processes,
     surroundings,
 )
 from devcluster.api import Api, Object
@@ -145,6 +146,8 @@ class Cluster:
                 return
             if self.layout.root.exists():
                 self._remove()
+            self._end_namesakes()
+            self._check_namesakes()
             surroundings.check(self.options)
             for chances_left in reversed(range(_ATTEMPTS)):
                 try:
@@ -158,6 +161,7 @@ class Cluster:
     def down(self) -> None:
         """End every process and remove every trace. A cluster that is not there is down already."""
         with locked(self.layout):
+            self._end_namesakes()
             self._remove()
 
     def status(self) -> list[ComponentStatus]:
@@ -284,6 +288,23 @@ class Cluster:
                 reasons = [_why_not(each) for each in nodes if not _is_ready(each)] or ["it did not register"]
                 raise ClusterError(f"The node is not ready after {_NODE_PATIENCE:.0f} s: {reasons[0]}.")
             time.sleep(0.1)
+
+    def _end_namesakes(self) -> None:
+        """End what is left of clusters of this name whose folder is gone: no other command can."""
+        for folder, is_there in processes.namesakes(self.layout.root).items():
+            if is_there:
+                continue
+            Runner(Layout(self.name, folder)).sweep()
+            cgroups.remove(self.name)
+            shutil.rmtree(self.layout.run, ignore_errors=True)
+
+    def _check_namesakes(self) -> None:
+        """Two nodes of one name would share sockets and control groups."""
+        for folder in processes.namesakes(self.layout.root) if self.options.node else ():
+            raise ClusterError(
+                f"A cluster {self.name!r} of another home runs on this machine, from {folder}: take it down first "
+                f"(`XDG_STATE_HOME={folder.parent.parent} devcluster down --name {self.name}`), or choose another --name."
+            )
 
     def _remove(self) -> None:
         spec = Spec.load(self.layout)

@@ -15,11 +15,11 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from devcluster.layout import read_json, write_atomically
+from devcluster.layout import Layout, read_json, write_atomically
 
 MARK = "DEVCLUSTER_STATE"
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -118,8 +118,23 @@ def recorded(record: Path) -> Identity | None:
 
 def marked(mark: Path) -> list[Identity]:
     """Every living process that carries the cluster's folder in its environment."""
-    needle = f"{MARK}={mark}".encode()
-    found = []
+    return [identity for pid, each in _marks() if each == mark and (identity := Identity.of(pid))]
+
+
+def namesakes(mark: Path) -> dict[Path, bool]:
+    """The folders of living clusters of the same name in another home, and whether a process of theirs still sees what the
+    cluster is made by; a folder alone may have been made anew by a process that outlived it."""
+    found: dict[Path, bool] = {}
+    for pid, each in _marks():
+        if each.name == mark.name and each != mark:
+            spec = Layout(each.name, each).spec_file
+            found[each] = found.get(each, False) or Path(f"/proc/{pid}/root{spec}").exists()
+    return found
+
+
+def _marks() -> Iterator[tuple[int, Path]]:
+    """Every process that carries some cluster's folder, this one apart."""
+    begin = f"{MARK}=".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -127,9 +142,9 @@ def marked(mark: Path) -> list[Identity]:
             environment = (entry / "environ").read_bytes()
         except OSError:
             continue
-        if needle in environment.split(b"\0") and (identity := Identity.of(int(entry.name))):
-            found.append(identity)
-    return found
+        for variable in environment.split(b"\0"):
+            if variable.startswith(begin):
+                yield int(entry.name), Path(os.fsdecode(variable.removeprefix(begin)))
 
 
 def stop(identities: Iterable[Identity], *, grace: float) -> None:

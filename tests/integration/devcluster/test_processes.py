@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from devcluster import processes
-from devcluster.cluster import remove_orphans
+from devcluster.cluster import Cluster, remove_orphans
+from devcluster.errors import ClusterError
 from devcluster.layout import known_clusters
 from devcluster.processes import Identity
 from devcluster.spec import Options, choose
@@ -83,3 +84,39 @@ def test_clusters_of_dead_owners_are_removed_and_others_stay(
     choose("free", Options(), {}, None)
     remove_orphans()
     assert known_clusters() == ["free", "living"]
+
+
+def namesake(home: Path) -> Identity:
+    """A process of a cluster `twin` that another home started."""
+    folder = home / "devcluster" / "twin"
+    folder.mkdir(parents=True)
+    (folder / "cluster.json").touch()
+    return processes.start(["sleep", "60"], log=home / "log", record=home / "r.json", mark=folder)
+
+
+def test_what_is_left_of_a_cluster_whose_folder_is_gone_ends_with_the_next_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forsaken, kept = namesake(tmp_path / "gone"), namesake(tmp_path / "there")
+    (tmp_path / "gone" / "devcluster" / "twin" / "cluster.json").unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    try:
+        Cluster("twin").down()
+        assert not forsaken.alive()
+        assert kept.alive(), "a cluster that has its folder is somebody's"
+    finally:
+        processes.kill([forsaken, kept])
+
+
+def test_a_second_node_of_one_name_is_refused_and_the_remedy_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = namesake(tmp_path / "there")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    try:
+        with pytest.raises(ClusterError, match=f"XDG_STATE_HOME={tmp_path / 'there'} devcluster down --name twin"):
+            Cluster("twin", node=True).up()
+        assert other.alive()
+        assert known_clusters() == []
+    finally:
+        processes.kill([other])
