@@ -93,7 +93,7 @@ class Cache:
         known = self._runs.get(key)
         if known is not None and known["metadata"]["uid"] == metadata["uid"] and not _newer(body, known):
             return None
-        self._file(key, known, _slim_run(body))
+        self._file(key, known, _slim_run(body, known))
         return key
 
     def drop_run(self, body: Body) -> Key:
@@ -190,12 +190,20 @@ POD_SPEC = ("nodeName", "schedulingGates")
 POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 
 
-def _slim_run(body: Body) -> Body:
+def _slim_run(body: Body, known: Body | None) -> Body:
+    """What is kept of a run; its spec as it is known, if this is another version of the same generation."""
     return {
         "metadata": _shared(_only(body["metadata"], METADATA) | _annotations(body)),
-        "spec": _shared(body.get("spec") or {}),
+        "spec": known["spec"]
+        if known is not None and _made_by(known) == _made_by(body)
+        else _shared(body.get("spec") or {}),
         "status": _shared(body.get("status") or {}),
     }
+
+
+def _made_by(body: Body) -> tuple[str, int | None]:
+    """What changes whenever a run's spec does."""
+    return body["metadata"]["uid"], body["metadata"].get("generation")
 
 
 def _shared(value: Any) -> Any:

@@ -23,7 +23,8 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 5.0
 
 @dataclass
 class PodWatch:
-    """`fill` once, then `run` until cancelled. `known` are the pods of a collection as they were last seen."""
+    """`fill` once, then `run` until cancelled. `known` are the pods of a collection as they were last seen; `alive` hears of
+    everything that its watch shows, bookmarks included."""
 
     kube: Kube
     paths: list[str]
@@ -31,6 +32,7 @@ class PodWatch:
     changed: Callable[[Mapping[str, Any]], None]
     deleted: Callable[[Mapping[str, Any]], None]
     known: Callable[[str], Iterable[Mapping[str, Any]]]
+    alive: Callable[[str], None]
     _versions: dict[str, str] = field(default_factory=dict)
 
     async def fill(self) -> None:
@@ -85,6 +87,7 @@ class PodWatch:
             elif kind != "BOOKMARK":
                 self.changed(body)
             self._versions[path] = body["metadata"]["resourceVersion"]
+            self.alive(path)
             await asyncio.sleep(0)  # a long stream of news must not keep the loop to itself
 
 

@@ -33,7 +33,7 @@ from cleanrl_operator.health import HealthServer, LoopLag
 from cleanrl_operator.kube import Kube, KubeError
 from cleanrl_operator.metrics import Headlines, OperatorPage, Source, Spoken, Tally
 from cleanrl_operator.podwatch import PodWatch
-from cleanrl_operator.progress import SOON, FleetBudget, Pace
+from cleanrl_operator.progress import FleetBudget, Pace
 from cleanrl_operator.queue import WorkQueue
 from cleanrl_operator.readers import MetricsReaders
 from cleanrl_operator.reconcile import Reconciler
@@ -84,13 +84,13 @@ class Operator:
 
     def run_changed(self, body: Mapping[str, Any]) -> None:
         """A run was seen. What we wrote ourselves is no news: it was judged before it was written."""
-        self._noted(RUNS, body)
+        self._run_noted(body)
         if (key := self.cache.put_run(body)) is not None:
             self.queue.put(key, first=not (body.get("status") or {}).get("fsmState"))
 
     def run_deleted(self, body: Mapping[str, Any]) -> None:
         """A run was seen to go."""
-        self._noted(RUNS, body)
+        self._run_noted(body)
         key = self.cache.drop_run(body)
         self.book.forget(body["metadata"]["uid"])
         if self.cache.run(key) is None:  # else a new run has taken the name already
@@ -100,21 +100,22 @@ class Operator:
 
     def pod_changed(self, body: Mapping[str, Any]) -> None:
         """A run's pod was seen."""
-        self._noted(PODS, body)
         if (key := self.cache.pod_seen(body)) is not None:
             self.queue.put(key)
 
     def pod_deleted(self, body: Mapping[str, Any]) -> None:
         """A run's pod was seen to go."""
-        self._noted(PODS, body)
         if (key := self.cache.drop_pod(body)) is not None:
             self.queue.put(key)
 
-    def _noted(self, collection: tuple[str, str], body: Mapping[str, Any]) -> None:
+    def _run_noted(self, body: Mapping[str, Any]) -> None:
+        namespace = body["metadata"]["namespace"] if self.settings.namespaces else None
+        self._noted(_path(*RUNS, namespace))
+
+    def _noted(self, path: str) -> None:
         """The watch on this collection lives."""
         if self._watchdog is not None:
-            namespace = body["metadata"]["namespace"] if self.settings.namespaces else None
-            self._watchdog.noted(_path(*collection, namespace))
+            self._watchdog.noted(path)
 
     def _take_signals(self) -> None:
         """SIGTERM and SIGINT mean a graceful stop."""
@@ -204,6 +205,7 @@ class Operator:
             changed=self.pod_changed,
             deleted=self.pod_deleted,
             known=lambda path: self.cache.all_pods(_namespace(path)),
+            alive=self._noted,
         )
         await self._until_answered(pods.fill)
         self._watchdog = Watchdog(
@@ -260,12 +262,10 @@ class Operator:
     def _talked(self, key: Key, every: float) -> Pace | None:
         """A worker that reports every so many seconds has sent new figures: when it should from now on, if not as it does.
 
-        They are written at the run's turn, and at once if it has come. By then newer ones should be there; if none are, these
-        are written.
+        They are written at the run's turn. By then newer ones should be there; if none are, these are written.
         """
         now = datetime.now(UTC)
-        left = self.budget.left(key, now)
-        self.queue.put_later(key, (left if left <= SOON else left + SOON).total_seconds())
+        self.queue.put_later(key, self.budget.moment(key, now).total_seconds())
         return self.budget.pace(key, now, every)
 
     async def _sweep(self) -> None:

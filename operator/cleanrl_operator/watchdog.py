@@ -2,8 +2,8 @@
 
 A watch may end, or go silent, without an error anywhere. One that has shown nothing for a minute is doubted: the metadata of
 its objects is listed (page by page, nothing but metadata), and an object that was newer than ours in two such looks in a row
-means that the watch is dead. The health endpoint says so until the process is restarted. In a busy fleet nothing is listed:
-the progress that we write ourselves comes back through the watch all the time.
+means that the watch is dead. The health endpoint says so until the process is restarted. In a busy fleet little is listed: the
+progress that we write ourselves comes back through the runs' watch all the time, and the pods' has its bookmarks.
 """
 
 from __future__ import annotations

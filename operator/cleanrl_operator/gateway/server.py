@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 FindRun = Callable[[str], Run | None]
 Context = Any  # grpc.aio.ServicerContext; grpc has no types
 MOST_STREAMS = 20_000
-LOOK_SECONDS = 15.0
-"""How often a stream looks whether its worker has earned credits, and acknowledges its figures, while nothing else happens: of
-a thousand workers that send figures all the time each gets one answer to several of them."""
+LOOK_SECONDS = 60.0
+"""How often a stream looks whether its worker has earned credits, and acknowledges figures and heartbeats, while nothing else
+happens: of a thousand workers that talk all the time each gets one answer to several of them."""
 
 
 class Gateway(rpc.SessionServiceServicer):
@@ -156,8 +156,6 @@ class Gateway(rpc.SessionServiceServicer):
                     again += 1
                     if again == 1:
                         log.info("event %d was sent again: dropped", event.number, extra=session.log_fields)
-                elif not event.is_scalars:
-                    wake.set()
         except grpc.RpcError:
             log.debug("a worker hung up", extra=session.log_fields)
         finally:

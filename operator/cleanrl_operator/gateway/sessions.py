@@ -237,8 +237,9 @@ class SessionBook:
         if status.fsm_state == State.TERM or status.pod_uid != session.pod_uid:
             self.forget(run.uid)
         elif status.session is not None:
-            before = session.ledger.acknowledged
-            if session.ledger.commit(status.session.last_event) != before and session.changed is not None:
+            waited = session.held > session.ledger.acknowledged
+            session.ledger.commit(status.session.last_event)
+            if waited and session.changed is not None:  # figures have time until the stream looks by itself
                 session.changed()
 
     def desire(self, run: Run, desired: Desired) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cleanrl_operator.gateway.limits import REFUSALS_BURST, Bucket, Refused
-from cleanrl_operator.progress import SOON, FleetBudget
+from cleanrl_operator.progress import FleetBudget
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ("ns", "run")
@@ -104,8 +104,7 @@ def watch(count: int, *, minutes: float, obeys: bool = True, late: float = 0.5, 
         key, now = ("ns", f"run-{number}"), NOW + timedelta(seconds=at)
         if what == "report":
             news[number].append(at)
-            left = budget.left(key, now)
-            heapq.heappush(agenda, (at + (left if left <= SOON else left + SOON).total_seconds(), number, "turn"))
+            heapq.heappush(agenda, (at + budget.moment(key, now).total_seconds(), number, "turn"))
             told = budget.pace(key, now, paces[number][1]) if obeys else None
             if told is not None:
                 seen.answers += at > settled
@@ -133,20 +132,20 @@ def test_up_to_300_runs_what_was_reported_is_in_the_status_within_15_seconds(cou
     seen = watch(count, minutes=4)
     assert seen.waited <= 12
     assert seen.answers <= 1 + count / 100, "hardly anybody has to be told anew"
-    assert seen.oldest <= 16, "a round, and what a worker may be late"
+    assert seen.oldest <= 16.5, "a round, what a worker may be late, and the beat"
 
 
 @pytest.mark.parametrize("count", [300, 450, 1000])
 def test_the_budget_holds_in_every_minute_and_nearly_in_every_second(count: int) -> None:
     seen = watch(count, minutes=4)
     assert busiest(seen.writes, 60) <= 1200
-    assert busiest(seen.writes, 1) <= 40
+    assert busiest(seen.writes, 1) <= 50
 
 
 @pytest.mark.parametrize("count", [301, 1000])
 def test_beyond_that_a_status_is_as_old_as_the_budget_makes_it_and_no_older(count: int) -> None:
     seen = watch(count, minutes=4)
-    assert count / 20 <= seen.oldest <= 1.01 * count / 20 + 1
+    assert count / 20 <= seen.oldest <= 1.01 * count / 20 + 1.5
     assert seen.waited <= 0.75 * count / 20
     assert seen.answers <= 1 + count / 100, "hardly anybody has to be told anew"
 

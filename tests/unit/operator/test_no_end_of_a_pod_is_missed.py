@@ -57,7 +57,7 @@ def played(script: Script, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], 
         gone.append(body["metadata"]["uid"])
 
     async def play() -> None:
-        watch = PodWatch(script, ["pods"], "label", change, delete, lambda _: list(known.values()))  # type: ignore[arg-type]
+        watch = PodWatch(script, ["pods"], "label", change, delete, lambda _: list(known.values()), lambda _: None)  # type: ignore[arg-type]
         await watch.fill()
         task = asyncio.create_task(watch.run())
         await asyncio.wait_for(script.over.wait(), 30)
