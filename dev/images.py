@@ -28,7 +28,7 @@ STAND_IN = "localhost/cleanrl-python-stand-in:3.11"
 DEBIAN = "bookworm"
 """The release whose Python is 3.11."""
 RECIPES = {"operator": "Dockerfile", "worker": "worker-image/Dockerfile"}
-FREE_BYTES = {"cpu": 16 * 2**30, "cuda": 24 * 2**30}
+FREE_BYTES = {"cpu": 16 * 2**30, "cuda": 32 * 2**30}
 """What building and archiving both images takes on the way."""
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
