@@ -45,6 +45,7 @@ from operator_lab import (
     completed,
     container,
     make_namespace,
+    nodes_for,
     note,
     pods_path,
     run_body,
@@ -60,7 +61,6 @@ from cleanrl_protocol.record import TerminationRecord, dump
 from devcluster.runner import Runner
 
 Object = dict[str, Any]
-PODS_PER_NODE = 30
 NAMESPACES = 4
 PATIENCE = 900.0
 """Seconds without any progress of any run after which the rest is given up."""
@@ -512,7 +512,7 @@ async def orphans(stage: Stage) -> list[str]:
 
 async def pretended(args: argparse.Namespace) -> list[Figure]:
     chance = random.Random(f"{args.seed}-pretended")
-    nodes = args.runs // PODS_PER_NODE + 4
+    nodes = nodes_for(args.runs)
     note(f"{args.runs} runs on {nodes} pretended nodes")
     began = time.monotonic()
     with cluster(nodes, fault_proxy=True) as made, tempfile.TemporaryDirectory() as folder:

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 import yaml
-from operator_fleet import PODS_PER_NODE, Fleet, _talk
+from operator_fleet import Fleet, _talk
 from operator_lab import (
     Audit,
     Client,
@@ -35,6 +35,7 @@ from operator_lab import (
     Watch,
     cluster,
     make_namespace,
+    nodes_for,
     note,
     percentile,
     publish,
@@ -119,7 +120,7 @@ async def status(args: argparse.Namespace) -> list[Figure]:
     """Live sessions, and a watch on their runs."""
     count = args.count
     with (
-        cluster(count // PODS_PER_NODE + 4) as made,
+        cluster(nodes_for(count)) as made,
         tempfile.TemporaryDirectory() as folder,
         OperatorProcess(made, Path(folder)) as operator,
     ):

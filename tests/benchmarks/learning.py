@@ -9,18 +9,27 @@ docs/benchmarks/ are generated from the records; `--seeds 0` only does that. A t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from jobs import read_curve, train
 from records import Record, Records, options, origins, trailing_mean, work_through
 
+WORK = Path("build/learning")
 RETURN = "charts/episodic_return"
+TEACHER = "charts/teacher/avg_episodic_return"
 Curve = tuple[list[int], list[float]]
-
-
+Read = Callable[[str], Curve]
+"""The curve of a tag."""
 Figures = dict[str, float]
+
+
+def last_mean(read: Read, count: int) -> float:
+    """The mean return of the last so many episodes."""
+    return float(np.mean(read(RETURN)[1][-count:]))
 
 
 @dataclass(frozen=True)
@@ -29,13 +38,14 @@ class LastEpisodes:
 
     count: int
     least: float
+    tag: str = RETURN
 
     @property
     def words(self) -> str:
         return f"last {self.count} episodes at least {self.least:g}"
 
-    def measure(self, curve: Curve, _steps: int) -> Figures:
-        return {"last": float(np.mean(curve[1][-self.count :]))}
+    def measure(self, read: Read, _steps: int) -> Figures:
+        return {"last": last_mean(read, self.count)}
 
     def found(self, figures: Figures) -> str:
         return f"{figures['last']:.2f}"
@@ -49,13 +59,14 @@ class Tenths:
     """The last tenth lies above (1) or below (-1) the first tenth, by more than the 95 % interval of the difference."""
 
     sign: int
+    tag: str = RETURN
 
     @property
     def words(self) -> str:
         return f"last tenth {'above' if self.sign > 0 else 'below'} first tenth"
 
-    def measure(self, curve: Curve, steps: int) -> Figures:
-        at, values = np.asarray(curve[0]), np.asarray(curve[1])
+    def measure(self, read: Read, steps: int) -> Figures:
+        at, values = map(np.asarray, read(self.tag))
         first, last = values[at <= steps / 10], values[at > steps * 0.9]
         half = 1.96 * float(np.sqrt(first.var(ddof=1) / len(first) + last.var(ddof=1) / len(last)))
         return {"first_tenth": float(first.mean()), "last_tenth": float(last.mean()), "interval": half}
@@ -69,15 +80,39 @@ class Tenths:
 
 
 @dataclass(frozen=True)
+class HalfOfTeacher:
+    """The mean of the last `count` episodes passes half of what the teacher reaches, both counted from the `worst` return."""
+
+    count: int
+    worst: float
+    tag: str = RETURN
+
+    @property
+    def words(self) -> str:
+        return f"last {self.count} episodes pass half of the teacher, counted from {self.worst:g}"
+
+    def measure(self, read: Read, _steps: int) -> Figures:
+        return {"last": last_mean(read, self.count), "teacher": read(TEACHER)[1][-1]}
+
+    def found(self, figures: Figures) -> str:
+        return f"{figures['last']:.2f}, the teacher {figures['teacher']:.2f}"
+
+    def met(self, figures: Figures) -> bool:
+        return figures["last"] - self.worst > (figures["teacher"] - self.worst) / 2
+
+
+@dataclass(frozen=True)
 class Case:
     algo: str
     game: str
     steps: int
-    target: LastEpisodes | Tenths
+    target: LastEpisodes | Tenths | HalfOfTeacher
+    """What is asked for; its tag is drawn."""
     flags: tuple[str, ...] = ()
-    tag: str = RETURN
     smooth: int = 20
     """The values that the drawn curve is a mean of."""
+    teacher: str = ""
+    """The case, by its file name, whose finished run with the same seed this one learns from."""
 
     @property
     def name(self) -> str:
@@ -87,9 +122,10 @@ class Case:
     def file_name(self) -> str:
         return f"{self.algo}-{self.game}"
 
-    def command(self, seed: int) -> list[str]:
+    def command(self, seed: int, work: Path = WORK) -> list[str]:
         flags = ["--env-id", self.game, "--total-timesteps", str(self.steps), "--seed", str(seed), "--no-cuda"]
-        return ["-m", f"cleanrl_worker.algorithms.{self.algo}", *flags, *self.flags]
+        taught = ["--teacher-model-path", str(work / f"{self.teacher}-{seed}")] if self.teacher else []
+        return ["-m", f"cleanrl_worker.algorithms.{self.algo}", *flags, *self.flags, *taught]
 
 
 FEW_LEVELS = ("--num-levels", "10", "--num-envs", "16", "--num-steps", "128")
@@ -103,10 +139,33 @@ CASES = (
         "ppo_rnd_envpool",
         "MontezumaRevenge-v5",
         150_000,
-        Tenths(-1),
+        Tenths(-1, "charts/curiosity_reward"),
         ("--num-envs", "16", "--num-steps", "128", "--num-iterations-obs-norm-init", "2"),
-        tag="charts/curiosity_reward",
         smooth=1,
+    ),
+    Case(
+        "dqn_atari",
+        "PongNoFrameskip-v4",
+        1_000_000,
+        LastEpisodes(20, -17),
+        ("--buffer-size", "100000", "--learning-starts", "20000", "--save-model"),
+    ),
+    Case(
+        "qdagger_dqn_atari_impalacnn",
+        "PongNoFrameskip-v4",
+        100_000,
+        HalfOfTeacher(20, worst=-21),
+        (
+            "--buffer-size",
+            "100000",
+            "--learning-starts",
+            "10000",
+            "--teacher-steps",
+            "50000",
+            "--offline-steps",
+            "10000",
+        ),
+        teacher="dqn_atari-PongNoFrameskip-v4",
     ),
 )
 
@@ -114,9 +173,10 @@ CASES = (
 def play(case: Case, seed: int, work: Path, records: Records) -> str:
     """Train, or go on, and keep the record."""
     folder = work / f"{case.file_name}-{seed}"
-    train(case.command(seed), folder, CLEANRL_CHECKPOINT_EVERY_SECONDS="300")
-    steps, values = read_curve(folder, case.tag)
-    figures = case.target.measure((steps, values), case.steps)
+    train(case.command(seed, work), folder, CLEANRL_CHECKPOINT_EVERY_SECONDS="300")
+    read = cache(lambda tag: read_curve(folder, tag))  # a long run's event file takes a while to read
+    steps, values = read(case.target.tag)
+    figures = case.target.measure(read, case.steps)
     records.save(
         case.file_name,
         seed,
@@ -138,7 +198,7 @@ def draw(case: Case, results: list[Record], path: Path) -> None:
         axes.plot(
             result["curve"]["steps"], result["curve"]["values"], linewidth=1, label=f"seed {result['seed']}: {verdict}"
         )
-    what = f"{case.tag}, mean of {case.smooth}" if case.smooth > 1 else case.tag
+    what = case.target.tag + (f", mean of {case.smooth}" if case.smooth > 1 else "")
     axes.set(title=f"{case.algo} on {case.game}", xlabel="environment steps", ylabel=what)
     axes.legend(title=case.target.words)
     figure.tight_layout()
@@ -190,7 +250,7 @@ def report(records: Records, out: Path) -> bool:
 
 
 def main() -> int:
-    parser = options(__doc__, "build/learning")
+    parser = options(__doc__, str(WORK))
     parser.set_defaults(seeds=1)
     parser.add_argument("--only", nargs="*", help="cases, as algorithm:game")
     args = parser.parse_args()

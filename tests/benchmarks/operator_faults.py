@@ -38,6 +38,7 @@ from operator_lab import (
     completed,
     container,
     make_namespace,
+    nodes_for,
     note,
     pods_path,
     publish,
@@ -51,7 +52,6 @@ from operator_lab import (
 
 Object = dict[str, Any]
 PARTS = ("kills", "outage", "storm", "nodes", "clocks")
-PODS_PER_NODE = 30
 PATIENCE = 1800.0
 TOLERATIONS = [
     {"key": f"node.kubernetes.io/{trouble}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2}
@@ -334,7 +334,7 @@ async def main_async(args: argparse.Namespace) -> bool:
     good = True
     print(f"seed {args.seed}", flush=True)
     for part in args.parts or PARTS:
-        count = args.count // PODS_PER_NODE + 6
+        count = nodes_for(args.count)
         note(f"{part}: a cluster with {count} pretended nodes; load {surroundings()['load']}")
         with cluster(count, fault_proxy=True) as made, tempfile.TemporaryDirectory() as folder:
             async with Client(made) as client:

@@ -39,6 +39,7 @@ from operator_lab import (
     cluster,
     completed,
     make_namespace,
+    nodes_for,
     note,
     pods_path,
     publish,
@@ -56,7 +57,6 @@ from cleanrl_protocol.events import encode
 
 Object = dict[str, Any]
 PARTS = ("lives", "restart", "idle")
-PODS_PER_NODE = 30
 WALK = ["INIT", "HSHK", "RDY", "EXEC", "TERM"]
 SCALARS_SECONDS, HEARTBEAT_SECONDS, TICK_SECONDS = 5.0, 30.0, 0.5
 """How often a worker reports, says that it lives, and looks at the clock."""
@@ -438,7 +438,7 @@ TITLES = {
 
 
 async def measure(args: argparse.Namespace) -> bool:
-    nodes = args.count // PODS_PER_NODE + 4
+    nodes = nodes_for(args.count)
     good = True
     for part in args.parts or PARTS:  # each on a cluster of its own: what one leaves behind is not the next one's load
         note(f"{part}: a cluster with {nodes} pretended nodes; load {surroundings()['load']}")

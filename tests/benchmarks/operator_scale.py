@@ -30,6 +30,7 @@ from operator_lab import (
     completed,
     make_namespace,
     ms,
+    nodes_for,
     note,
     percentile,
     pods_path,
@@ -44,7 +45,6 @@ from operator_lab import (
 
 Object = dict[str, Any]
 PARTS = ("burst", "backlog", "single", "events")
-PODS_PER_NODE = 30
 GRACE_ZERO: Object = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
 
@@ -283,7 +283,7 @@ TITLES = {
 
 
 async def measure(args: argparse.Namespace) -> None:
-    nodes = args.count // PODS_PER_NODE + 4
+    nodes = nodes_for(args.count)
     note(f"starting a cluster with {nodes} pretended nodes; load {surroundings()['load']}")
     with cluster(nodes) as made, tempfile.TemporaryDirectory() as folder:
         prefix = args.prefix.split() if args.prefix else []

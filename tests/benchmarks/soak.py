@@ -38,6 +38,7 @@ from operator_lab import (
     cluster,
     completed,
     make_namespace,
+    nodes_for,
     note,
     pods_path,
     run_body,
@@ -189,7 +190,7 @@ def unexplained(log: str) -> Counter[str]:
 
 async def stretch(args: argparse.Namespace, minutes: float, number: int) -> None:
     """One operator's time, noted in the record."""
-    nodes = 2 * args.live // 30 + 4
+    nodes = nodes_for(2 * args.live)
     restarts: list[str] = []
     with (
         cluster(nodes) as made,

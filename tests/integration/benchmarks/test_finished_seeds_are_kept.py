@@ -103,14 +103,20 @@ def test_a_curve_is_thinned_to_its_ends_and_evenly_between(monkeypatch):
 
 def test_the_verdict_of_a_learning_curve_comes_from_its_kept_figures(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from learning import LastEpisodes, Tenths
+    from learning import TEACHER, HalfOfTeacher, LastEpisodes, Tenths
 
     steps = list(range(1, 1001))
-    rising = [float(step % 7) + step / 100 for step in steps]
-    figures = json.loads(json.dumps(Tenths(1).measure((steps, rising), 1000)))
-    assert Tenths(1).met(figures)
-    assert not Tenths(-1).met(figures)
-    flat = Tenths(1).measure((steps, [float(step % 7) for step in steps]), 1000)
-    assert not Tenths(1).met(flat)
-    assert LastEpisodes(20, -17).met(LastEpisodes(20, -17).measure((steps, [-21.0] * 980 + [-16.9] * 20), 1000))
-    assert not LastEpisodes(20, -17).met(LastEpisodes(20, -17).measure((steps, [-16.0] * 980 + [-17.1] * 20), 1000))
+
+    def figures(target, values, **more):
+        return json.loads(json.dumps(target.measure(lambda tag: more.get(tag, (steps, values)), 1000)))
+
+    rising = figures(Tenths(1), [float(step % 7) + step / 100 for step in steps])
+    assert Tenths(1).met(rising)
+    assert not Tenths(-1).met(rising)
+    assert not Tenths(1).met(figures(Tenths(1), [float(step % 7) for step in steps]))
+    last = LastEpisodes(20, -17)
+    assert last.met(figures(last, [-21.0] * 980 + [-16.9] * 20))
+    assert not last.met(figures(last, [-16.0] * 980 + [-17.1] * 20))
+    half = HalfOfTeacher(20, worst=-21)
+    assert half.met(figures(half, [-9.9] * 1000, **{TEACHER: ([0], [1.0])}))
+    assert not half.met(figures(half, [-10.1] * 1000, **{TEACHER: ([0], [1.0])}))
