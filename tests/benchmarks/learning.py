@@ -146,25 +146,16 @@ CASES = (
     Case(
         "dqn_atari",
         "PongNoFrameskip-v4",
-        1_000_000,
+        500_000,
         LastEpisodes(20, -17),
         ("--buffer-size", "100000", "--learning-starts", "20000", "--save-model"),
     ),
     Case(
         "qdagger_dqn_atari_impalacnn",
         "PongNoFrameskip-v4",
-        100_000,
+        50_000,
         HalfOfTeacher(20, worst=-21),
-        (
-            "--buffer-size",
-            "100000",
-            "--learning-starts",
-            "10000",
-            "--teacher-steps",
-            "50000",
-            "--offline-steps",
-            "10000",
-        ),
+        ("--buffer-size", "50000", "--learning-starts", "2000", "--teacher-steps", "50000", "--offline-steps", "8000"),
         teacher="dqn_atari-PongNoFrameskip-v4",
     ),
 )
@@ -260,7 +251,9 @@ def main() -> int:
     work, records = args.work.resolve(), Records("learning", args.records)
     every = [(case, seed) for seed in range(1, args.seeds + 1) for case in cases]
     missing = [(case, seed) for case, seed in every if not records.has(case.file_name, seed)]
-    work_through(missing, lambda job: play(*job, work, records), lambda: report(records, args.out), args.jobs)
+    for taught in (False, True):  # whoever has a teacher waits for it
+        jobs = [job for job in missing if bool(job[0].teacher) == taught]
+        work_through(jobs, lambda job: play(*job, work, records), lambda: report(records, args.out), args.jobs)
     good = report(records, args.out)
     print("\n".join(table(records)[0]))
     return 0 if good else 1
