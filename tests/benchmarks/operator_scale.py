@@ -67,7 +67,7 @@ async def clean(client: Client, namespace: str) -> None:
     await client("DELETE", runs_path(namespace), GRACE_ZERO)
     await client("DELETE", jobs_path(namespace), GRACE_ZERO)
     await client("DELETE", pods_path(namespace), GRACE_ZERO)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while (await client("GET", pods_path(namespace) + "?limit=1"))["items"]:
         if time.monotonic() > deadline:
             raise SystemExit(f"the pods of {namespace} do not go away")
@@ -106,7 +106,8 @@ async def one_burst(made: Cluster, client: Client, count: int, kind: str, namesp
     """Latencies from apply to pod, and pods per second from the first post to the last pod."""
     with Watch(made, pods_path(namespace)) as watch:
         sent = await post(client, count, kind, namespace)
-        await until_async(lambda: watch.count() >= count, f"{count} pods")
+        patience = 120 + count / 10
+        await until_async(lambda: watch.count() >= count, f"{count} pods", patience, every=max(0.2, count / 5000))
         seen = pod_times(watch)
     return [seen[name] - sent[name] for name in sent], count / (max(seen.values()) - min(sent.values()))
 
