@@ -1,7 +1,8 @@
 """Who leads: one holder of a Lease at a time, the others wait warm.
 
 The holder renews; whoever could not renew for two thirds of the lease's time gives up by itself, before anybody else may take
-it. Others judge a lease by how long they have seen it unchanged on their own monotonic clock, never by the times written in it.
+it. Until then it tries again and again, since an API server that is short of time answers late more often than never. Others
+judge a lease by how long they have seen it unchanged on their own monotonic clock, never by the times written in it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from datetime import UTC, datetime
 from cleanrl_operator.kube import Kube, KubeError, Object
 
 log = logging.getLogger(__name__)
+AGAIN_SECONDS = 0.5
+"""The pause before a renewal that failed is tried again."""
 
 
 class LeaseLost(Exception):
@@ -37,10 +40,17 @@ class Election:
     _seen: tuple[str, str] = ("", "")
     _seen_at: float = 0.0
     _renewed_at: float = 0.0
+    _held: Object | None = None
+    """The lease as our last write left it: whoever holds it need not read it first."""
 
     @property
     def _pause(self) -> float:
         return self.seconds / 5
+
+    @property
+    def _patience(self) -> float:
+        """How long an attempt may take: one that begins just before it is too late ends before anybody else may lead."""
+        return self.seconds / 3
 
     @property
     def _path(self) -> str:
@@ -54,9 +64,12 @@ class Election:
 
     async def hold(self) -> None:
         """Renew for as long as it goes. Raises LeaseLost."""
+        pause = self._pause
         while True:
-            await asyncio.sleep(self._pause)
-            if not await self._attempt() and (not self.leading or self._too_late()):
+            await asyncio.sleep(pause)
+            renewed = await self._attempt()
+            pause = self._pause if renewed else min(AGAIN_SECONDS, self._pause)
+            if not renewed and (not self.leading or self._too_late()):
                 self.leading = False
                 raise LeaseLost("the lease was lost: another process may lead now")
 
@@ -80,16 +93,22 @@ class Election:
         """Take or renew the lease, if that is possible now."""
         asked_at = self.clock()
         try:
-            done = await self._take()
-        except KubeError as error:
-            log.warning("the lease could not be %s: %s", "renewed" if self.leading else "taken", error)
+            async with asyncio.timeout(self._patience):
+                done = await self._take()
+        except (KubeError, TimeoutError) as error:
+            why = str(error) or f"no answer within {self._patience:g} s"
+            log.warning("the lease could not be %s: %s", "renewed" if self.leading else "taken", why)
             return False
         if done:
             self.leading, self._renewed_at = True, asked_at
         return done
 
     async def _take(self) -> bool:
-        lease = await self.kube.get(f"{self._path}/{self.name}", seconds=self._pause)
+        if self.leading and self._held is not None:
+            held, self._held = self._held, None  # should the answer be lost, the lease is read before the next try
+            if await self._put("PUT", f"{self._path}/{self.name}", {**held, "spec": self._spec(held["spec"])}):
+                return True
+        lease = await self.kube.get(f"{self._path}/{self.name}", seconds=self._patience)
         if lease is None:
             body = {
                 "apiVersion": "coordination.k8s.io/v1",
@@ -112,7 +131,7 @@ class Election:
 
     async def _put(self, method: str, path: str, body: Object) -> bool:
         try:
-            await self.kube.keep(method, path, body, seconds=self._pause)
+            self._held = await self.kube.keep(method, path, body, seconds=self._patience)
         except KubeError as error:
             if error.status == 409:  # somebody else was quicker
                 return False

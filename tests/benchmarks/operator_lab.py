@@ -353,12 +353,20 @@ class OperatorProcess:
     """One operator as a process, with a ServiceAccount's rights and limits like in a cluster."""
 
     def __init__(
-        self, made: Cluster, folder: Path, *, faulty: bool = False, prefix: Iterable[str] = (), **settings: Any
+        self,
+        made: Cluster,
+        folder: Path,
+        *,
+        faulty: bool = False,
+        prefix: Iterable[str] = (),
+        python: Iterable[str] = (),
+        **settings: Any,
     ):
+        """`prefix` is a command to start it under, `python` are options of the interpreter."""
         self.gateway_port, self.health_port = free_port(), free_port()
         self.log = folder / f"operator-{self.health_port}.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self._prefix = list(prefix)
+        self._command = [*prefix, sys.executable, *python, "-m", "cleanrl_operator.main"]
         pod = f"operator-{self.health_port}"
         spec = {"containers": [{"name": "operator", "image": "operator"}], "schedulerName": "nobody"}
         made.api().create(pods_path(SYSTEM), {"metadata": {"name": pod}, "spec": spec})
@@ -381,12 +389,7 @@ class OperatorProcess:
 
     def start(self, *, wait: bool = True) -> OperatorProcess:
         with self.log.open("ab") as stream:
-            self.process = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", "cleanrl_operator.main"],
-                env=self.environment,
-                stdout=stream,
-                stderr=stream,
-            )
+            self.process = subprocess.Popen(self._command, env=self.environment, stdout=stream, stderr=stream)
         if wait:
             until(self.leads, lambda: f"the operator leads:\n{self.log.read_text()[-2000:]}")
         return self
