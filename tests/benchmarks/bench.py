@@ -108,8 +108,13 @@ def _in_figures(row: Row, parts: dict[str, Any]) -> Found | None:
 def _in_lines(row: Row, lines: list[str], origin: str) -> Found | None:
     for line in lines:
         if match := row.regex.search(line):
-            peer = match.groupdict().get("peer") or row.peer
-            return Found(match[1], _number(match[1]), peer, origin)
+            named = match.groupdict()
+            said = {"yes": True, "NO": False}.get(named.get("met") or "")
+            measured = next(
+                text for place, text in enumerate(match.groups(), 1) if place not in match.re.groupindex.values()
+            )
+            peer, target = named.get("peer") or row.peer, named.get("target") or ""
+            return Found(measured, _number(measured), peer, origin, said, target)
     return None
 
 

@@ -20,7 +20,9 @@ class Command:
 
 
 COMMANDS = {
-    "throughput": Command(("throughput.py",), 12),
+    "throughput": Command(("throughput.py", "--page", "docs/benchmarks/throughput.md"), 35),
+    "overheads": Command(("overheads.py", "--page", "docs/benchmarks/overheads.md"), 5),
+    "imports": Command(("imports.py", "--page", "docs/benchmarks/imports.md"), 1),
     "fastlane_overhead": Command(("fastlane_overhead.py",), 3),
     "evaluation": Command(("evaluation.py",), 3),
     "replay": Command(("replay.py",), 3),
@@ -30,6 +32,8 @@ COMMANDS = {
     "metrics_scale": Command(("metrics_scale.py",), 1),
     "tensorboard_scale": Command(("tensorboard_scale.py",), 3),
     "operator_scale": Command(("operator_scale.py",), 30),
+    "operator_growth": Command(("operator_growth.py",), 12),
+    "operator_profile": Command(("operator_profile.py",), 3),
     "operator_fleet": Command(("operator_fleet.py",), 30),
     "operator_faults": Command(("operator_faults.py",), 30),
     "chaos": Command(("chaos.py",), 40, everyday=False),
@@ -42,9 +46,10 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One promise. `pattern` finds the measurement in what the benchmark printed or wrote: group 1 is the number, a group
-    named `peer` what stands beside it. For figures of operator.json and its like, `pattern` matches the figure's name and the
-    number is the first in what was measured."""
+    """One promise. `pattern` finds the measurement in what the benchmark printed or wrote: the first group without a name is the
+    number, one named `peer` what stands beside it, one named `target` the target in the page's words, and one named `met`
+    whether the page says that it was reached. For figures of operator.json and its like, `pattern` matches the figure's name
+    and the number is the first in what was measured."""
 
     area: str
     figure: str
@@ -83,15 +88,31 @@ def _scores() -> list[Row]:
         ("ppo", "CartPole-v1", 484), ("pqn", "CartPole-v1", 488), ("dqn", "CartPole-v1", 472), ("c51", "CartPole-v1", 461),
         ("ppo", "Acrobot-v1", -88), ("sac_continuous_action", "Pendulum-v1", -200),
         ("td3_continuous_action", "Pendulum-v1", -200), ("ddpg_continuous_action", "Pendulum-v1", -200),
+        ("dqn_jax", "CartPole-v1", 496), ("c51_jax", "CartPole-v1", 481),
+        ("td3_continuous_action_jax", "Pendulum-v1", -200), ("ddpg_continuous_action_jax", "Pendulum-v1", -200),
     ]  # fmt: skip
     missed = {
         "pqn": "one seed in five collapses late at the published flags, and does so with the published rule too",
         "c51": "dips while training; its greedy episodes are 500 in every seed",
+        "dqn_jax": "one seed of five dips to 481 in its last 100 episodes, epsilon being 0.05; greedy episodes are at 499.9",
     }
     return [
         Row("Learning", f"{algo} on {env}, mean return of the last 100 episodes over the seeds", "scores",
             rf"^\| {algo} \| {env} \| [\d,]+ \|(?: \d+ \|)? {N}", "at least", least, "", missed.get(algo, ""))
         for algo, env, least in cases
+    ]  # fmt: skip
+
+
+def _images() -> list[Row]:
+    cases = {
+        "ppo_atari": "Pong, 1M steps", "pqn_atari_envpool": "Pong, 1M steps", "ppo_procgen": "coinrun, 300k steps",
+        "ppg_procgen": "coinrun, 300k steps", "ppo_rnd_envpool": "Montezuma's Revenge, 150k steps",
+        "dqn_atari": "Pong, 500k steps", "qdagger_dqn_atari_impalacnn": "Pong, 50k steps",
+    }  # fmt: skip
+    return [
+        Row("Learning", f"{algo} on {what}", "learning",
+            rf"^\| {algo} \| \S+ \| [\d,]+ \| (?P<target>[^|]+) \| \d+ \| ([^|]+) \| (?P<met>yes|NO) \|")
+        for algo, what in cases.items()
     ]  # fmt: skip
 
 
@@ -102,11 +123,24 @@ BURST = (
 ROWS = [
     *_throughput(),
     *_scores(),
+    *_images(),
+    Row("Learning", "DoorKey 6x6 by way of 5x5: seeds of five that solve it", "curriculum",
+        r"^\| 5x5 until .*?\| 5 \| (\d) \|", "at least", 5),
+    *(
+        Row("Learning", f"{what}: steps until solved", "curriculum", rf"^\| {begins}.*?\| 5 \| \d \| ([\d,]+ ± [\d,]+) \|")
+        for what, begins in (("DoorKey 6x6 by way of 5x5, which counts too", "5x5 until"), ("DoorKey 6x6 alone", "6x6 from"))
+    ),
     Row("Worker", "FastLane on CartPole at 10 frames a second, % of steps", "fastlane_overhead",
         r"^CartPole-v1\s+single.*?\s+[-+]?\d[\d.,]*%?\s+[-+]?([\d.]+)\s?%\s", "at most", 3),
     Row("Worker", "FastLane on MiniGrid at 10 frames a second, % of steps", "fastlane_overhead",
         r"^MiniGrid\S+\s+single.*?\s+[-+]?\d[\d.,]*%?\s+[-+]?([\d.]+)\s?%\s", "at most", 10),
     Row("Worker", "scrape of the worker's /metrics, median ms", "fastlane_overhead", rf"median {N} ms", "at most", 5),
+    *(
+        Row("Worker", f"{what} of ppo on CartPole, % of its CPU time", "overheads",
+            rf"^\| ppo \| CartPole-v1 \|(?:[^|]*\|){{{1 + place}}} {N}%")
+        for place, what in enumerate(("FastLane", "telemetry", "checkpoints", "TensorBoard", "all four", "supervisor"))
+    ),
+    Row("Worker", "imports of the supervisor, ms", "imports", rf"^\| the supervisor[^|]*\| {N} \|"),
     Row("Worker", "evaluation of CartPole, steps per CPU second", "evaluation",
         rf"^\| CartPole-v1 \|(?:[^|]*\|){{6}} {N} \| (?P<peer>[\d,]+) \|", "at least", 20_000),
     Row("Worker", "checkpoint of ppo_continuous_action on HalfCheetah, % of CPU at the default interval", "resume",
@@ -148,6 +182,14 @@ ROWS = [
         "the API server takes 3.6 ms for a run (a Job 2.7) and 3.5 ms for its pod, the operator 3 ms in between"),
     Row("Operator", "burst, p50 as a share of Jobs'", "operator", r"^p50, runs as a share", "at most", 0.5, "Jobs = 1", BURST),
     Row("Operator", "burst, p99 as a share of Jobs'", "operator", r"^p99, runs as a share", "at most", 0.5, "Jobs = 1", BURST),
+    *(
+        Row("Operator", f"{size} at once: pods per second", "operator", rf"^{size} at once: pods per second", None, None)
+        for size in ("300", "1,000", "5,000")
+    ),
+    Row("Operator", "exponent of the operator's CPU time, 100 to 10,000 runs", "operator",
+        r"^exponent of the operator's CPU", "at most", 1.15),
+    Row("Operator", "exponent of the time until the last pod", "operator", r"^exponent of the time until the last pod$", None,
+        None, "exponent of the time until the last pod, Jobs"),
     Row("Operator", "backlog as a share of bare pod creation", "operator", r"^backlog as a share", "at least", 0.5,
         "a bare client = 1", "the submitting client, API server and operator share two cores"),
     Row("Operator", "whole lives with sessions, wrong at the end", "operator", r"lives with sessions, wrong", "at most", 0),
@@ -173,7 +215,7 @@ ROWS = [
         for what, direction, target in (("runs", "at least", least), *((what, "at most", 0) for what in whats))
     ),
     Row("Soak", "minutes", "soak", r"^minutes", "at least", 120, "", "the short form is 20 minutes"),
-    Row("Soak", "live runs", "soak", r"^live runs", "at least", 200),
+    Row("Soak", "live runs", "soak", r"^live runs"),
     Row("Soak", "memory flat", "soak", r"^memory, slope"),
     Row("Soak", "connections flat", "soak", r"^connections, slope"),
     Row("Soak", "lines in the log without an explanation", "soak", r"^unexplained", "at most", 0),
