@@ -46,8 +46,8 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One promise. `pattern` finds the measurement in what the benchmark printed or wrote: the first group without a name is the
-    number, one named `peer` what stands beside it, one named `target` the target in the page's words, and one named `met`
+    """One promise. `pattern` finds the measurement in what the benchmark printed or wrote: the first group without a name is
+    the number, one named `peer` what stands beside it, one named `target` the target in the page's words, and one named `met`
     whether the page says that it was reached. For figures of operator.json and its like, `pattern` matches the figure's name
     and the number is the first in what was measured."""
 
