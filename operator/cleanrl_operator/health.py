@@ -6,10 +6,12 @@ It answers on the operator's event loop on purpose: a loop that is stuck does no
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cleanrl_operator.readers import Refusal
@@ -18,6 +20,15 @@ Guard = Callable[[str], Awaitable[Refusal | None]]
 """Who may read the metrics, by the request's Authorization: None when the caller may."""
 Check = Callable[[], str]
 """What is wrong, in a sentence; empty when nothing is."""
+
+
+def _of_ours(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+requests = logging.getLogger(f"{__name__}.requests")
+"""For what aiohttp says about requests, but for those that are no HTTP: their sender gets a 400, and could fill the log."""
+requests.addFilter(_of_ours)
 
 
 class LoopLag:
@@ -63,7 +74,7 @@ class HealthServer:
         app.router.add_get("/healthz", self._answer(self._healthy))
         app.router.add_get("/readyz", self._answer(self._ready))
         app.router.add_get("/metrics", metrics_handler(self._page) if self._page is not None else self._not_here)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, logger=requests)
         await self._runner.setup()
         site = web.TCPSite(self._runner, None, self.port)
         await site.start()

@@ -17,7 +17,7 @@ from datetime import datetime
 from aiohttp import web
 
 from cleanrl_operator.gateway import certificates
-from cleanrl_operator.health import Guard, metrics_handler
+from cleanrl_operator.health import Guard, metrics_handler, requests
 from cleanrl_operator.kube import Kube, KubeError
 from cleanrl_operator.settings import Settings
 
@@ -44,7 +44,7 @@ class SecureMetrics:
         await self._renew()
         app = web.Application()
         app.router.add_get("/metrics", self._handle)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, logger=requests)
         await self._runner.setup()
         await web.TCPSite(self._runner, None, self._settings.secure_metrics_port, ssl_context=self._tls).start()
         log.info("metrics over TLS on port %d", self._settings.secure_metrics_port)

@@ -173,11 +173,15 @@ def test_a_flood_of_refusals_is_turned_away_before_it_costs_a_review(gateway: tu
     served._refused._buckets.clear()
 
 
-@pytest.fixture(scope="module")
-def operators_port(loop: Loop) -> Iterator[int]:
+def unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def operators_port(loop: Loop) -> Iterator[int]:
+    port = unused_port()
     server = HealthServer(port, lambda: "", lambda: "", lambda: b"metrics 1\n")
     loop.do(server.start())
     yield port
@@ -224,8 +228,14 @@ def healthy(port: int) -> bool:
 @budget(60)
 @given(request=REQUESTS, whose=st.sampled_from(["operator", "worker"]))
 def test_any_request_is_answered_or_hung_up_on(
-    operators_port: int, workers_port: int, loop: Loop, request: bytes, whose: str
+    operators_port: int,
+    workers_port: int,
+    loop: Loop,
+    caplog: pytest.LogCaptureFixture,
+    request: bytes,
+    whose: str,
 ) -> None:
+    caplog.clear()
     port = operators_port if whose == "operator" else workers_port
     answer = b""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10) as caller:
@@ -244,3 +254,16 @@ def test_any_request_is_answered_or_hung_up_on(
         assert time.monotonic() < deadline, "it does not answer any more"
         time.sleep(0.05)
     assert loop.uncaught == []
+    assert [line for line in caplog.records if line.exc_info] == [], "strangers write tracebacks into the log"
+
+
+def test_a_fault_of_our_own_handler_is_still_logged(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> str:
+        raise RuntimeError("broken")
+
+    port = unused_port()
+    server = HealthServer(port, broken, broken, None)
+    loop.do(server.start())
+    assert not healthy(port)
+    loop.do(server.stop())
+    assert any("broken" in str(line.exc_info) for line in caplog.records)
