@@ -6,6 +6,7 @@ from datetime import datetime
 
 from cleanrl_operator.api.status import Condition, ConditionStatus, Outcome, State, Status
 
+CHECKPOINT_FAILED = "CheckpointFailed"
 STARTING = (State.INIT, State.HSHK, State.RDY, State.FAULT)
 
 
@@ -21,6 +22,11 @@ def truths(status: Status) -> dict[str, bool]:
     if status.outcome == Outcome.COMPLETED:
         return {"Ready": True, "Complete": True}
     return {"Ready": False, "Stalled": True, "Failed": True}
+
+
+def message_of(status: Status, kind: str) -> str:
+    """What a condition of the status says; empty where it does not hold."""
+    return next((each.message for each in status.conditions or [] if each.type == kind and each.status == "True"), "")
 
 
 def conditions(

@@ -170,6 +170,11 @@ class Draft:
             self.events.append(Event(kind, message, warning=True))
         self.notices[kind] = (True, kind, message)
 
+    def warn_again(self, kind: str) -> None:
+        """Such a condition stays as it is, if it holds."""
+        if message := conditions.message_of(self.status, kind):
+            self.notices[kind] = (True, kind, message)
+
     def stop_clock(self) -> None:
         """Add the stretch that has ended to the time that counts against the limit."""
         if self.status.wallclock_since is not None:

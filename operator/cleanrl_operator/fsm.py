@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import Outcome, SessionStatus, State, Status
+from cleanrl_operator.conditions import CHECKPOINT_FAILED
 from cleanrl_operator.decision import CleanUp, CreatePod, Decision, Event
 from cleanrl_operator.draft import Draft, late
 from cleanrl_operator.facts import EndReason, Facts, PodSituation, RefusalKind, WorkerEnd
@@ -82,6 +83,9 @@ class _Judge(Draft):
         if pod.node_name is not None:
             self.set(node_name=pod.node_name)
         if session is None:
+            known = self.status.session
+            if known is not None and known.registered_at is not None:  # to another operator: what it said still holds
+                self.warn_again(CHECKPOINT_FAILED)
             return
         if session.registered_at is not None:
             self.set(
@@ -102,7 +106,7 @@ class _Judge(Draft):
                 session.checkpoint_path, session.checkpoint_step, session.checkpoint_sha256, session.checkpoint_at
             )
         if session.checkpoint_failure:
-            self.warn("CheckpointFailed", session.checkpoint_failure)
+            self.warn(CHECKPOINT_FAILED, session.checkpoint_failure)
         if late(session, HEARTBEAT_LATE):
             text = "The worker's heartbeat is late; the run is not judged by that alone."
             self.notices["HeartbeatLate"] = (True, "HeartbeatLate", text)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from cleanrl_operator import conditions
 from cleanrl_operator.api.status import MAX_STAGE, State, Status
 from cleanrl_operator.decision import Desired
 from cleanrl_operator.facts import SessionFacts
@@ -142,6 +143,9 @@ class SessionBook:
                 started_at=status.exec_started_at if status.fsm_state in (State.EXEC, State.PAUSE) else None,
                 paused=status.fsm_state == State.PAUSE,
                 stage=status.progress.stage if status.progress is not None else None,
+                checkpoint_failure=conditions.message_of(status, conditions.CHECKPOINT_FAILED)
+                if known and known.registered_at
+                else "",
             ),
             ledger=Ledger(acknowledged=known.last_event if known else 0, epoch=known.log_epoch if known else 0),
             heard=self._clock(),

@@ -53,6 +53,17 @@ def test_a_paused_worker_is_not_woken_by_a_restart(book: SessionBook) -> None:
     assert session.generation == 3
 
 
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_failed_checkpoint_is_remembered_until_the_next_one(book: SessionBook, heard: bool) -> None:
+    condition = {
+        "type": "CheckpointFailed", "status": "True", "reason": "CheckpointFailed", "message": "No space left.",
+        "observedGeneration": 3, "lastTransitionTime": NOW,
+    }  # fmt: skip
+    stored = {"lastEvent": 5, "logEpoch": 7, **({"registeredAt": NOW} if heard else {})}
+    session, _ = book.register(run(conditions=[condition], session=stored), "p1", REQUEST)
+    assert session.facts.checkpoint_failure == ("No space left." if heard else ""), "else it is of the attempt before"
+
+
 def test_a_worker_that_was_asked_to_stop_hears_it_from_the_next_gateway_too(book: SessionBook) -> None:
     session, _ = book.register(run({"suspend": True}, stopRequestedAt=NOW), "p1", REQUEST)
     assert session.desired == Desired(stop=True, stop_reason="suspend")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import Outcome, State, Status
+from cleanrl_operator.conditions import message_of
 from cleanrl_operator.decision import Decision
 from cleanrl_operator.facts import EndReason, Facts, PodFacts, PodSituation, SessionFacts, WorkerEnd
 from cleanrl_operator.policies.failure import classify
@@ -62,6 +64,23 @@ def test_a_checkpoint_that_failed_is_a_condition_and_one_event(make_spec: MakeSp
     assert "CheckpointFailed" not in [
         each.type for each in judge(spec, first.status, running()).status.conditions or []
     ]
+
+
+def test_a_checkpoint_that_failed_is_still_known_to_an_operator_that_has_not_heard_the_worker_yet(
+    make_spec: MakeSpec, judge: Judge
+) -> None:
+    spec = make_spec()
+    status = judge(spec, judge(spec, Status(), Facts()).status, running()).status
+    warned = judge(spec, status, running(checkpoint_failure="No space left.")).status
+    unheard = replace(running(), session=None)
+    after = judge(spec, warned, unheard)
+    assert message_of(after.status, "CheckpointFailed") == "No space left."
+    assert after.events == ()
+    assert warned.session is not None
+    unregistered = warned.model_copy(update={"session": warned.session.model_copy(update={"registered_at": None})})
+    assert message_of(judge(spec, unregistered, unheard).status, "CheckpointFailed") == "", (
+        "that was the last attempt's"
+    )
 
 
 @pytest.mark.parametrize(("step", "reason"), [(5, "Suspended"), (9, "SuspendUnconfirmed")])
