@@ -38,6 +38,7 @@ from typing import Any
 
 from jobs import environment
 from operator_lab import Figure, free_port, publish, surroundings
+from reporting import cpu_seconds
 
 from cleanrl_worker.fastlane import metrics
 
@@ -150,11 +151,6 @@ class Turns:
     """Share of training's core that neither it nor the supervisor had, and that was not idle: other programs, the kernel."""
     scrapes: list[float] = field(default_factory=list)
     """Seconds of a well-behaved scrape; infinity when it was not answered."""
-
-
-def cpu_seconds(pid: int) -> float:
-    parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(parts[11]) + int(parts[12])) / TICKS
 
 
 def core_seconds() -> tuple[float, float]:

@@ -17,13 +17,12 @@ import os
 import random
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from replay import BATCH, STACK, PythonSumTree
-from reporting import commit, machine
+from reporting import table_page
 
 GAME = "BreakoutNoFrameskip-v4"
 MEMORY = 20_000
@@ -322,22 +321,10 @@ def main() -> int:
 
 
 def page(rows: list[tuple[str, ...]]) -> str:
-    """The table in Markdown."""
     about = (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].strip().replace("\n", " ")
-    return "\n".join(
-        [
-            "# Around the network: frames per CPU second",
-            "",
-            f"{about} `python tests/benchmarks/frames.py --page docs/benchmarks/frames.md` measures again.",
-            "",
-            f"Commit {commit()}, {machine()}, {datetime.now(UTC):%Y-%m-%d}.",
-            "",
-            "| what | ours | the usual way | times | at least | met |",
-            "|---|---|---|---|---|---|",
-            *(f"| {' | '.join(row)} |" for row in rows),
-            "",
-        ]
-    )
+    about += " `python tests/benchmarks/frames.py --page docs/benchmarks/frames.md` measures again."
+    columns = ("what", "ours", "the usual way", "times", "at least", "met")
+    return table_page("Around the network: frames per CPU second", about, columns, rows)
 
 
 if __name__ == "__main__":

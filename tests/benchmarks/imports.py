@@ -15,10 +15,9 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from datetime import UTC, datetime
 from pathlib import Path
 
-from reporting import commit, machine
+from reporting import table_page
 
 MODULES = {
     "the supervisor (`cleanrl_worker.cli`)": "cleanrl_worker.cli",
@@ -82,23 +81,14 @@ def main() -> None:
             for package, ms in sorted(spent.items(), key=lambda item: -item[1])
             if ms > total / 100
         ]
-        rows.append(f"| {name} | {total:,.0f} | {', '.join(parts)} |")
-        print(rows[-1], flush=True)
+        rows.append((name, f"{total:,.0f}", ", ".join(parts)))
+        print("  ".join(rows[-1]), flush=True)
     if args.page:
-        head = [
-            "# Where the time of a start goes",
-            "",
-            (
-                "Milliseconds of imports, by the package that causes them. `python tests/benchmarks/imports.py --page "
-                "docs/benchmarks/imports.md` measures again and says how; [starts](starts.md) has whole launches."
-            ),
-            "",
-            f"Commit {commit()}, {machine()}, {datetime.now(UTC):%Y-%m-%d}.",
-            "",
-            "| what | ms | of which |",
-            "|---|---|---|",
-        ]
-        args.page.write_text("\n".join([*head, *rows, ""]))
+        about = (
+            "Milliseconds of imports, by the package that causes them. `python tests/benchmarks/imports.py --page "
+            "docs/benchmarks/imports.md` measures again and says how; [starts](starts.md) has whole launches."
+        )
+        args.page.write_text(table_page("Where the time of a start goes", about, ("what", "ms", "of which"), rows))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 
 import aiohttp
 from cleanrl_operator.api import GROUP, KIND, PLURAL, VERSION
+from reporting import cpu_seconds
 
 from cleanrl_protocol.record import TerminationRecord, Transition, dump
 from devcluster import Cluster
@@ -442,12 +443,10 @@ class OperatorProcess:
         """(CPU seconds, MiB resident now, MiB resident at most)."""
         assert self.process is not None
         pid = self.process.pid
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         memory = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
         )
-        return cpu, int(memory["VmRSS"].split()[0]) / 1024, int(memory["VmHWM"].split()[0]) / 1024
+        return cpu_seconds(pid), int(memory["VmRSS"].split()[0]) / 1024, int(memory["VmHWM"].split()[0]) / 1024
 
     def __enter__(self) -> OperatorProcess:
         return self

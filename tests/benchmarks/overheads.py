@@ -22,16 +22,14 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from reporting import commit, machine
+from reporting import cpu_seconds, table_page
 
 from cleanrl_worker.link import ENV_FD, read_lines
 
 CHECKPOINT_SECONDS, DEFAULT_SECONDS = 10, 300
 PARTS = ("FastLane", "telemetry", "checkpoints", "TensorBoard")
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -132,11 +130,6 @@ def inside(case: Case, seconds: float, folder: Path) -> dict[str, float]:
     return measured
 
 
-def cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 def supervised(case: Case, seconds: float, folder: Path) -> float:
     """The supervisor's CPU time as a share of its algorithm's, from the first step on."""
     config = {
@@ -156,11 +149,11 @@ def supervised(case: Case, seconds: float, folder: Path) -> float:
             if '"training_started"' in line:
                 break
         children = [int(pid) for pid in Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()]
-        before, after = (cpu_of(worker.pid), sum(map(cpu_of, children))), (0.0, 0.0)
+        before, after = (cpu_seconds(worker.pid), sum(map(cpu_seconds, children))), (0.0, 0.0)
         threading.Thread(target=worker.stdout.read, daemon=True).start()
         while worker.poll() is None and all(Path(f"/proc/{pid}").exists() for pid in children):
             try:
-                after = (cpu_of(worker.pid), sum(map(cpu_of, children)))
+                after = (cpu_seconds(worker.pid), sum(map(cpu_seconds, children)))
             except OSError:  # one of them has just ended
                 break
             time.sleep(0.2)
@@ -188,23 +181,11 @@ def cells(case: Case, seconds: float) -> tuple[str, ...]:
 
 
 def page(table: list[tuple[str, ...]], seconds: float) -> str:
-    return "\n".join(
-        [
-            "# What everything around the algorithm costs",
-            "",
-            (
-                f"Shares of the algorithm's CPU time, over about {seconds:g} CPU seconds each. "
-                "`python tests/benchmarks/overheads.py --page docs/benchmarks/overheads.md` measures again and says how."
-            ),
-            "",
-            f"Commit {commit()}, {machine()}, {datetime.now(UTC):%Y-%m-%d}.",
-            "",
-            f"| {' | '.join(COLUMNS)} |",
-            "|---" * len(COLUMNS) + "|",
-            *(f"| {' | '.join(row)} |" for row in table),
-            "",
-        ]
+    about = (
+        f"Shares of the algorithm's CPU time, over about {seconds:g} CPU seconds each. "
+        "`python tests/benchmarks/overheads.py --page docs/benchmarks/overheads.md` measures again and says how."
     )
+    return table_page("What everything around the algorithm costs", about, COLUMNS, table)
 
 
 def main() -> None:

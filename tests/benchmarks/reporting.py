@@ -6,6 +6,8 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,30 @@ def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, by the kernel's count."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def table_page(title: str, about: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """One table in Markdown, with what it shows and where it was measured."""
+    return "\n".join(
+        [
+            f"# {title}",
+            "",
+            about,
+            "",
+            f"Commit {commit()}, {machine()}, {datetime.now(UTC):%Y-%m-%d}.",
+            "",
+            f"| {' | '.join(columns)} |",
+            "|---" * len(columns) + "|",
+            *(f"| {' | '.join(row)} |" for row in rows),
+            "",
+        ]
+    )
 
 
 def publish_figures(

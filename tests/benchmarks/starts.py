@@ -22,10 +22,9 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from reporting import commit, machine
+from reporting import table_page
 
 from cleanrl_protocol.localgateway import LocalGateway
 from cleanrl_worker.telemetry import read_events
@@ -115,26 +114,16 @@ def launch(algo: str, env_id: str, gateway: LocalGateway, folder: Path) -> Start
 
 
 def page(starts: list[Start]) -> str:
-    """The table in Markdown."""
-    return "\n".join(
-        [
-            "# From launch to training",
-            "",
-            (
-                f"Seconds from the worker's command line to `training_started`, default flags; at most {MOST:g}, warm. "
-                "`python tests/benchmarks/starts.py --page docs/benchmarks/starts.md` measures again."
-            ),
-            "",
-            f"Commit {commit()}, {machine()}, {datetime.now(UTC):%Y-%m-%d}.",
-            "",
-            "| algorithm | environment | wall, s | CPU, s | at most | met |",
-            "|---|---|---|---|---|---|",
-            *(
-                f"| {start.algo} | {start.env_id} | {start.wall:.1f} | {start.cpu:.1f} | {MOST:g} | {verdict(start)} |"
-                for start in starts
-            ),
-            "",
-        ]
+    about = (
+        f"Seconds from the worker's command line to `training_started`, default flags; at most {MOST:g}, warm. "
+        "`python tests/benchmarks/starts.py --page docs/benchmarks/starts.md` measures again."
+    )
+    rows = [
+        (start.algo, start.env_id, f"{start.wall:.1f}", f"{start.cpu:.1f}", f"{MOST:g}", verdict(start))
+        for start in starts
+    ]
+    return table_page(
+        "From launch to training", about, ("algorithm", "environment", "wall, s", "CPU, s", "at most", "met"), rows
     )
 
 

@@ -22,10 +22,9 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from reporting import commit, machine
+from reporting import table_page
 
 
 @dataclass(frozen=True)
@@ -216,25 +215,12 @@ def figures(row: Row, seconds: float) -> tuple[str, ...]:
 
 
 def page(table: list[tuple[str, ...]], seconds: float) -> str:
-    """The table in Markdown."""
-    return "\n".join(
-        [
-            "# Environment steps per CPU second",
-            "",
-            (
-                f"One core, default flags but for those named, about {seconds:g} CPU seconds each; upstream, least and goal "
-                "were set on another machine (a core of 74 GFLOP/s), so read `ratio` and `of bound` beside them. `python "
-                "tests/benchmarks/throughput.py --page docs/benchmarks/throughput.md` measures again and explains the columns."
-            ),
-            "",
-            f"Commit {commit()}, {machine()}, {datetime.now(UTC):%Y-%m-%d}.",
-            "",
-            f"| {' | '.join(COLUMNS)} |",
-            "|---" * len(COLUMNS) + "|",
-            *(f"| {' | '.join(cells)} |" for cells in table),
-            "",
-        ]
+    about = (
+        f"One core, default flags but for those named, about {seconds:g} CPU seconds each; upstream, least and goal were set "
+        "on another machine (a core of 74 GFLOP/s), so read `ratio` and `of bound` beside them. `python "
+        "tests/benchmarks/throughput.py --page docs/benchmarks/throughput.md` measures again and explains the columns."
     )
+    return table_page("Environment steps per CPU second", about, COLUMNS, table)
 
 
 def main() -> None:
