@@ -15,9 +15,12 @@ def promtool(observatory: ModuleType) -> str:
     return str(observatory.program("promtool"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def watched(observatory: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Prometheus, once it has seen a run learn, take a checkpoint and be told of by the operator."""
+    """Prometheus, once it has seen a run learn, take a checkpoint and be told of by the operator.
+
+    For one module: the run trains as fast as it can, and would take a core from every later test.
+    """
     folder = tmp_path_factory.mktemp("observatory")
     with observatory.watched_run(folder) as prometheus:
         for sign in ("cleanrl_worker_checkpoint_age_seconds", "cleanrl_worker_loss", "cleanrl_run_episodic_return"):
