@@ -248,8 +248,7 @@ class Stage:
         """What the worker of one pod does."""
         attempt, pod, first = status["attempt"], status["podName"], not story.log
         token = await bound_token(self.client, story.namespace, pod, status["podUID"])  # type: ignore[arg-type]
-        player = Player(f"localhost:{self.wire.port}", self._ca, token, status["runId"], attempt)
-        player._events = story.log
+        player = Player(f"localhost:{self.wire.port}", self._ca, token, status["runId"], attempt, story.log)
         talking = asyncio.create_task(player.run())
         try:
             player.emit("run_started", attempt=attempt)

@@ -65,10 +65,13 @@ SCALARS_SECONDS, HEARTBEAT_SECONDS, TICK_SECONDS = 5.0, 30.0, 0.5
 class Player:
     """A worker's side of one session, in the load generator's event loop: the protocol is real, the training is not."""
 
-    def __init__(self, target: str, ca: bytes, token: str, run_id: str, attempt: int) -> None:
+    def __init__(
+        self, target: str, ca: bytes, token: str, run_id: str, attempt: int, events: list[Object] | None = None
+    ) -> None:
+        """`events` is the log of the run's earlier attempts, to be gone on with."""
         self._target, self._ca, self._token = target, ca, token
         self._run_id, self._attempt = run_id, attempt
-        self.events: list[Object] = []
+        self.events: list[Object] = [] if events is None else events
         self._sent = 0
         self._news = asyncio.Event()
         self._over = False
