@@ -36,6 +36,7 @@ lint: setup ## style, types, layers, generated files
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
+	MYPYPATH=operator:dev:tests/benchmarks:tests/support $(VENV)/mypy tests/benchmarks/*.py
 	$(VENV)/lint-imports
 
 .PHONY: unit

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Direction = Literal["at least", "at most"]
+AT_LEAST: Direction = "at least"
+AT_MOST: Direction = "at most"
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ ROWS = [
             ("real", 30, ("runs not in TERM with the right outcome", "event logs with a gap",
              "starts from further back than an interval", "attempts with more than one pod", "objects left without a run")),
         )
-        for what, direction, target in (("runs", "at least", least), *((what, "at most", 0) for what in whats))
+        for what, direction, target in (("runs", AT_LEAST, least), *((what, AT_MOST, 0) for what in whats))
     ),
     Row("Soak", "minutes", "soak", r"^minutes", "at least", 120, "", "the short form is 20 minutes"),
     Row("Soak", "live runs", "soak", r"^live runs"),

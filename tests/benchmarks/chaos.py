@@ -593,7 +593,7 @@ def main() -> int:
     print(f"seed {args.seed}: repeat with --seed {args.seed} --runs {args.runs} --real {args.real} --minutes {args.minutes:g}",
           flush=True)  # fmt: skip
     good = True
-    work = {
+    work: dict[str, tuple[int, Callable[[], list[Figure]]]] = {
         "pretended": (args.runs, lambda: asyncio.run(pretended(args))),
         "real": (args.real, lambda: chaos_real.run(args)),
     }

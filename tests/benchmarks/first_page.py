@@ -87,7 +87,7 @@ def fill(cluster: Cluster) -> str:
     """Another pod takes what is left of the node: how much that was."""
     node = cluster.api().get("/api/v1/nodes")["items"][0]["status"]["allocatable"]["cpu"]
     left = f"{millicores(node) - REQUESTED - RESERVE}m"
-    burner = {"name": "burner", "image": images.WORKER, "command": ["python", "-c", BURN]}
+    burner: dict[str, Any] = {"name": "burner", "image": images.WORKER, "command": ["python", "-c", BURN]}
     burner |= {"resources": {"requests": {"cpu": left}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "burner"}, "spec": {"containers": [burner]}}
     cluster.kubectl("apply", "-n", TEAM, "-f", "-", stdin=json.dumps(pod))
@@ -151,7 +151,7 @@ def main() -> int:
     helm = binaries.ensure("helm")
     with Cluster(f"page-{os.getpid()}", node=True) as cluster:
         environment = {**cluster.client_environment(), "KUBECONFIG": str(cluster.kubeconfig)}
-        command = [helm, "install", "cleanrl", str(PROJECT / "helm" / "cleanrl-operator"), "-n", SYSTEM]
+        command = [str(helm), "install", "cleanrl", str(PROJECT / "helm" / "cleanrl-operator"), "-n", SYSTEM]
         command += ["--create-namespace", "--set", "image.tag=dev", "--set", "worker.image.tag=dev", "--wait"]
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
         cluster.kubectl("create", "namespace", TEAM)

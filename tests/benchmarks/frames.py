@@ -64,7 +64,7 @@ def usual_game() -> Work:
         env: gym.Env[Any, Any] = gym.make(GAME)
         env = wrappers.RecordEpisodeStatistics(env)
         env = wrappers.MaxAndSkipObservation(env, skip=4)
-        env = wrappers.TransformReward(env, np.sign)
+        env = wrappers.TransformReward(env, np.sign)  # type: ignore[arg-type]
         env = wrappers.ResizeObservation(env, (84, 84))
         env = wrappers.GrayscaleObservation(env)
         return wrappers.FrameStackObservation(env, 4)

@@ -152,10 +152,10 @@ async def status(args: argparse.Namespace) -> list[Figure]:
             await fleet.close()
     ages, shown, gaps = list[float](), list[float](), list[float]()
     for name, events in spoken.items():
-        made = [event["timestamp"] for event in events if event["event"] == "scalars"]
-        gaps += [later - earlier for earlier, later in itertools.pairwise(made)]
+        sent = [event["timestamp"] for event in events if event["event"] == "scalars"]
+        gaps += [later - earlier for earlier, later in itertools.pairwise(sent)]
         seen = _seen(events, updates, name)
-        ages += worst(seen, made)
+        ages += worst(seen, sent)
         shown += [read - before for (_, before), (read, _) in itertools.pairwise(seen)]
     if not ages:
         raise SystemExit("no status was updated")
@@ -186,7 +186,7 @@ def _seen(
     read: dict[int, float] = {}
     since_boot = time.time() - time.monotonic()  # a watch tells the one, an event the other
     for moment, _, body in updates:
-        step = ((body.get("status") or {}).get("progress") or {}).get("step")
+        step = ((body.get("status") or {}).get("progress") or {}).get("step", -1)
         if body["metadata"]["name"] == name and step in said:
             read.setdefault(step, moment + since_boot)
     return [(read[step], said[step]) for step in sorted(read)]

@@ -34,7 +34,7 @@ from cleanrl_operator.api import GROUP, KIND, PLURAL, VERSION
 from reporting import cpu_seconds
 
 from cleanrl_protocol.record import TerminationRecord, Transition, dump
-from devcluster import Cluster
+from devcluster import Cluster as Cluster  # the benchmarks have theirs from here
 from devcluster.components import Component
 from devcluster.spec import Spec
 
@@ -315,6 +315,10 @@ class Watch:
     def count(self, needle: bytes = b'"type":"ADDED"') -> int:
         """How many lines with this have come, cheaply."""
         return self._file.read_bytes().count(needle) if self._file.exists() else 0
+
+    def has(self, least: int) -> bool:
+        """Whether so many were added."""
+        return self.count() >= least
 
     def events(self) -> Iterator[tuple[float, str, Object]]:
         """(when, what, object) of everything so far."""

@@ -15,6 +15,7 @@ import asyncio
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ async def one_burst(made: Cluster, client: Client, count: int, kind: str, namesp
     with Watch(made, pods_path(namespace)) as watch:
         sent = await post(client, count, kind, namespace)
         patience = 120 + count / 10
-        await until_async(lambda: watch.count() >= count, f"{count} pods", patience, every=max(0.2, count / 5000))
+        await until_async(partial(watch.has, count), f"{count} pods", patience, every=max(0.2, count / 5000))
         seen = pod_times(watch)
     return [seen[name] - sent[name] for name in sent], count / (max(seen.values()) - min(sent.values()))
 
@@ -160,7 +161,7 @@ async def backlog(made: Cluster, client: Client, operator: OperatorProcess, coun
         with Watch(made, pods_path(namespace)) as watch:
             began = time.monotonic()
             operator.start()
-            await until_async(lambda watch=watch: watch.count() >= count, f"{count} pods")
+            await until_async(partial(watch.has, count), f"{count} pods")
             seen = sorted(pod_times(watch).values())
         drained.append((count - 1) / (seen[-1] - seen[0]))
         first.append(seen[0] - began)
@@ -175,7 +176,7 @@ async def backlog(made: Cluster, client: Client, operator: OperatorProcess, coun
                 await client("POST", pods_path(namespace), pods[index])
 
             await at_once(count, one)
-            await until_async(lambda watch=watch: watch.count() >= count, f"{count} pods")
+            await until_async(partial(watch.has, count), f"{count} pods")
             moments = sorted(moment for moment, what, _ in watch.events() if what == "ADDED")
         bare.append((count - 1) / (moments[-1] - moments[0]))
         note(f"bare creation: {bare[-1]:,.0f} pods/s")
@@ -208,7 +209,7 @@ async def single(made: Cluster, client: Client, operator: OperatorProcess, count
                 sent[name] = time.monotonic()
                 body = run_body(name) if kind == "run" else job_body(name)
                 await client("POST", runs_path(namespace) if kind == "run" else jobs_path(namespace), body)
-                await until_async(lambda before=before: watch.count() > before, name, every=0.02)
+                await until_async(partial(watch.has, before + 1), name, every=0.02)
                 await asyncio.sleep(0.3)
         for name, moment in pod_times(watch).items():
             times[name[:3]].append(moment - sent[name])
