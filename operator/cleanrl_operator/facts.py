@@ -137,6 +137,7 @@ class RefusalKind(Enum):
     """Why the API server would not take the pod."""
 
     QUOTA = "a quota is exhausted: waiting may help"
+    NOT_YET = "what the pod needs is not there yet, or the operator's rights are not known yet: waiting may help"
     POLICY = "a policy refuses the pod: waiting does not help"
     NAMESPACE = "the namespace is going away: nothing helps, and nothing needs to be said"
 
@@ -147,6 +148,8 @@ class Refusal:
 
     kind: RefusalKind
     message: str
+    retry_seconds: float = 30.0
+    """How long to wait before it is asked again, where waiting may help."""
 
 
 @dataclass(frozen=True)

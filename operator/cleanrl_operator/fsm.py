@@ -24,8 +24,10 @@ from cleanrl_operator.policies.stopping import Intent
 
 IMAGE_PATIENCE = timedelta(minutes=5)
 HEARTBEAT_LATE = timedelta(seconds=90)
-QUOTA_RETRY = timedelta(seconds=30)
+PREDECESSOR_RETRY = timedelta(seconds=30)
 SOURCE_RETRY = timedelta(seconds=10)
+WAITED_FOR = {RefusalKind.QUOTA: EndReason.QUOTA, RefusalKind.NOT_YET: "NotAdmittedYet"}
+"""Refusals that may not last, and the reason to show meanwhile."""
 LIVE_PODS = (PodSituation.GATED, PodSituation.PENDING, PodSituation.IMAGE_ERROR, PodSituation.RUNNING)
 
 
@@ -249,14 +251,14 @@ class _Judge(Draft):
             self.fault(EndReason.CLAIM_LOST, facts.claim_lost)
         elif facts.predecessor:
             self.explain("WaitingForPod", f"Pod {facts.predecessor} of an earlier attempt has not ended yet.")
-            self.wakes.append(self.now + QUOTA_RETRY)
+            self.wakes.append(self.now + PREDECESSOR_RETRY)
         elif facts.refusal is None:
             self.effects.append(CreatePod(self.status.attempt + 1))
         elif facts.refusal.kind is RefusalKind.POLICY:
             self.fault(EndReason.REFUSED, facts.refusal.message)
-        elif facts.refusal.kind is RefusalKind.QUOTA:
-            self.explain(EndReason.QUOTA, facts.refusal.message)
-            self.wakes.append(self.now + QUOTA_RETRY)
+        elif facts.refusal.kind in WAITED_FOR:
+            self.explain(WAITED_FOR[facts.refusal.kind], facts.refusal.message)
+            self.wakes.append(self.now + timedelta(seconds=facts.refusal.retry_seconds))
 
     def judge_pending(self) -> None:
         """No place yet, or not started yet."""

@@ -8,6 +8,7 @@ acknowledged only after the status that holds them is written.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from cleanrl_operator.clock import WallClock
 from cleanrl_operator.decision import CleanUp, CreatePod, Decision, DeletePod, Desired, Event
 from cleanrl_operator.desired import claim, pod, tensorboard
 from cleanrl_operator.facts import Facts, PodFacts, PodSituation, Refusal, RefusalKind, SessionFacts
-from cleanrl_operator.fsm import QUOTA_RETRY, decide
+from cleanrl_operator.fsm import decide
 from cleanrl_operator.kube import Kube, KubeError, Object
 from cleanrl_operator.metrics import Tally
 from cleanrl_operator.observe import finished_manifest, is_owned, may_still_write, observe_departed, observe_pod
@@ -37,6 +38,7 @@ from cleanrl_protocol.podconfig import BadPodConfig
 
 log = logging.getLogger(__name__)
 CLAIM_FRESH_SECONDS = 30.0
+MOST_NOT_YET_SECONDS = 30.0
 """How long a shared claim's UID is believed without asking again: a burst of runs on one claim asks once."""
 WAITING = (PodSituation.PENDING, PodSituation.IMAGE_ERROR)
 ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
@@ -288,10 +290,10 @@ class Reconciler:
         """Claim and pod of the next attempt. What the API server refuses becomes a fact."""
         if earlier := self._predecessor(run):
             return replace(facts, predecessor=earlier)
-        refused_at, refusal = self._refused.get(run.key, (0.0, None))
-        if refusal is not None and time.monotonic() - refused_at < QUOTA_RETRY.total_seconds():
+        refused_at, refusal = self._refused.pop(run.key, (0.0, None))
+        if refusal is not None and time.monotonic() - refused_at < refusal.retry_seconds:
+            self._refused[run.key] = (refused_at, refusal)
             return replace(facts, refusal=refusal)
-        self._refused.pop(run.key, None)
         try:
             source = await self._source(run)
             if source.fault or source.pending:
@@ -308,7 +310,7 @@ class Reconciler:
         except KubeError as error:
             if error.status == 409 and error.reason == "AlreadyExists":
                 return replace(facts, pod=await self._taken(run))
-            answer = _refusal(error)
+            answer = _refusal(error, refusal)
             if answer is None:
                 raise
             self._refused[run.key] = (time.monotonic(), answer)
@@ -486,9 +488,25 @@ def _without_talk(status: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _refusal(error: KubeError) -> Refusal | None:
-    """What a refused pod means; None when it is no refusal but a failure to ask."""
+NOT_YET = re.compile(
+    r"""\ is\ forbidden:\ (
+    User\ "[^"]*"\ cannot\              # our own rights: an API server that has just started knows nobody's
+    | error\ looking\ up\ service\ account  # a namespace's first seconds, or an account that is applied after the run
+    | status\ unknown\ for\ quota         # a quota's first seconds
+    | no\ PriorityClass\ with\ name
+    | pod\ rejected:\ RuntimeClass\ "[^"]*"\ not\ found
+    )""",
+    re.VERBOSE,
+)
+"""Refusals of what may be there in a moment: who applies several manifests at once does not choose their order."""
+
+
+def _refusal(error: KubeError, before: Refusal | None = None) -> Refusal | None:
+    """What a refused pod means; None when it is no refusal but a failure to ask. `before` is the last answer."""
     message = str(error)
+    if error.status == 403 and NOT_YET.search(message):
+        waited = before.retry_seconds if before is not None and before.kind is RefusalKind.NOT_YET else 0.5
+        return Refusal(RefusalKind.NOT_YET, message, min(2 * waited, MOST_NOT_YET_SECONDS))
     if error.status == 403 and "exceeded quota" in message:
         return Refusal(RefusalKind.QUOTA, message)
     if error.status == 403 and "being terminated" in message:

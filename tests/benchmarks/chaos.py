@@ -57,7 +57,7 @@ from operator_lab import (
 )
 from reporting import publish_figures
 
-from cleanrl_protocol.record import TerminationRecord, dump
+from cleanrl_protocol.record import CheckpointRef, TerminationRecord, dump
 from devcluster.runner import Runner
 
 Object = dict[str, Any]
@@ -168,6 +168,11 @@ class Patient:
             await asyncio.sleep(0.5)
 
 
+def saved_at(step: int) -> CheckpointRef:
+    """A checkpoint as an event and a record name it."""
+    return CheckpointRef(path=f"checkpoints/step-{step:012d}", step=step, sha256="a" * 64)
+
+
 class Story:
     """One run: its fate, and the log on its claim, which outlives its pods."""
 
@@ -272,14 +277,13 @@ class Stage:
                 await player.until_acknowledged(last, 120)
             except NotReached:
                 story.unheard += 1  # the record says the same
-            await self._end(story, pod, 0, completed(status["runId"], attempt))
+            await self._end(story, pod, 0, completed(status["runId"], attempt, saved_at(story.saved)))
         finally:
             player.close()
             talking.cancel()
 
     def _checkpoint(self, player: Player, step: int, reason: str) -> None:
-        path = f"checkpoints/step-{step:012d}"
-        player.emit("checkpoint_saved", path=path, step=step, sha256="a" * 64, bytes=1, seconds=0.1, reason=reason)
+        player.emit("checkpoint_saved", **saved_at(step).model_dump(), bytes=1, seconds=0.1, reason=reason)
 
     async def _turn(self, story: Story, status: Object, player: Player, step: int) -> bool:
         """The story's fate comes over it: whether this pod is at its end."""

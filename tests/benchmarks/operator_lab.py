@@ -33,7 +33,7 @@ import aiohttp
 from cleanrl_operator.api import GROUP, KIND, PLURAL, VERSION
 from reporting import cpu_seconds
 
-from cleanrl_protocol.record import TerminationRecord, Transition, dump
+from cleanrl_protocol.record import CheckpointRef, TerminationRecord, Transition, dump
 from devcluster import Cluster as Cluster  # the benchmarks have theirs from here
 from devcluster.components import Component
 from devcluster.spec import Spec
@@ -178,7 +178,7 @@ def running() -> Object:
     return {"phase": "Running", "containerStatuses": [container(running={"startedAt": stamp()})]}
 
 
-def completed(run_id: str, attempt: int) -> Object:
+def completed(run_id: str, attempt: int, checkpoint: CheckpointRef | None = None) -> Object:
     """The status of a pod whose worker did all its steps and left its record."""
     now = time.time()
     record = TerminationRecord(
@@ -186,6 +186,7 @@ def completed(run_id: str, attempt: int) -> Object:
         attempt=attempt,
         outcome="completed",
         last_step=1000,
+        checkpoint=checkpoint,
         transitions=[Transition(state="RDY", at=now), Transition(state="EXEC", at=now)],
     )
     ended = {"exitCode": 0, "reason": "Completed", "startedAt": stamp(), "finishedAt": stamp()}

@@ -181,8 +181,8 @@ def test_names_of_another_namespace_lead_nowhere(both: tuple[Any, Any], ann: Any
     assert [answer.returncode for answer in answers.values()] == [0, 0, 0, 0], (
         "an editor may use what is in the namespace"
     )
-    robbed = mine.reach("their-account", lambda status: status.get("fsmState") == "TERM")
-    assert (robbed["outcome"], robbed["reason"]) == ("failed", "PolicyRefused")
+    robbed = mine.reach("their-account", lambda status: status.get("reason") == "NotAdmittedYet")
+    assert "podUID" not in robbed
     assert 'serviceaccount "robot" not found' in robbed["message"]
     missing = mine.reach("from-run", lambda status: status.get("fsmState") == "TERM")
     assert (missing["outcome"], missing["reason"]) == ("failed", "BadConfig")

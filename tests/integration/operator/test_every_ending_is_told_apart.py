@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -93,6 +94,25 @@ def test_quota_waits_and_says_so(lab: Any) -> None:
     assert "exceeded quota: none" in waiting["message"]
     assert waiting.get("retries", 0) == 0
     assert lab.pods("run") == []
+
+
+def test_an_account_that_is_applied_after_the_run_is_waited_for(lab: Any) -> None:
+    lab.create("run", podTemplate={"serviceAccountName": "late"})
+    waiting = lab.until("run", fsmState="INIT", reason="NotAdmittedYet")
+    assert 'serviceaccount "late" not found' in waiting["message"]
+    lab.api.create(f"/api/v1/namespaces/{lab.namespace}/serviceaccounts", {"metadata": {"name": "late"}})
+    begun = lab.until("run", attempt=1)
+    assert begun.get("retries", 0) == 0
+    assert begun["reason"] != "NotAdmittedYet"
+
+
+def test_a_run_that_comes_with_its_namespace_is_not_refused(lab: Any) -> None:
+    new = copy(lab)
+    new.namespace = f"{lab.namespace}-new"
+    lab.api.create("/api/v1/namespaces", {"metadata": {"name": new.namespace}})
+    new.create("run")
+    new.until("run", attempt=1)
+    lab.api.delete(f"/api/v1/namespaces/{new.namespace}")
 
 
 def test_a_policys_refusal_ends_the_run_with_its_own_sentence(lab: Any) -> None:
