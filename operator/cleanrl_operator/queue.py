@@ -29,6 +29,8 @@ CALM_SECONDS = 1.5
 LONGEST_HOLD_SECONDS = 10.0
 """So long the others wait for a burst at most, and then have all places until none of them is left: new runs may keep coming,
 an API server may stay behind with its news, a watch may break."""
+MANY = 1000
+"""Times of the past and of forgotten keys are dropped when there are so many more than keys that wait."""
 LOOK_SECONDS = 0.1
 """How often it is looked whether the API server has caught up."""
 
@@ -77,6 +79,11 @@ class WorkQueue:
             return
         self._due[key] = due
         heapq.heappush(self._later, (due, key))
+        if (
+            len(self._later) > 2 * len(self._due) + MANY
+        ):  # times that an earlier one took the place of, some hours ahead
+            self._later = [(moment, waiting) for waiting, moment in self._due.items()]
+            heapq.heapify(self._later)
         self._wakeup.set()
 
     def forget(self, key: Key) -> None:

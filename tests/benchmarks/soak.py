@@ -5,8 +5,9 @@
 Runs on pretended nodes whose workers are players (operator_fleet.py): each talks as a worker does for one to five minutes,
 ends, and is replaced by a new one; half of the ended runs are deleted at once, of the others the last 100 stay. Every ten
 seconds the operator's memory, descriptors and sockets are noted in the record. A soak that was stopped goes on with its record
-until the minutes are full; each stretch has an operator of its own. Slopes are those of the newest stretch without its first
-minutes, with 95 % intervals over means of a minute. Writes docs/benchmarks/soak.{json,md}; 20 minutes is the short form.
+until the minutes are full; each stretch has an operator of its own. Slopes are those of the newest stretch from the fifth
+minute on that all of its runs live, with 95 % intervals over means of a minute: before that, more runs are more memory, rightly.
+Writes docs/benchmarks/soak.{json,md}; 20 minutes is the short form.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ from reporting import publish_figures
 Object = dict[str, Any]
 SAMPLE_SECONDS = 10.0
 WARM_UP_MINUTES = 5.0
-"""Left out at the beginning of a stretch; of a short one a quarter."""
+"""Left out after a stretch's runs are all there; of a short one a quarter."""
+ALL_THERE = 0.95
+"""The share of the most that ever lived at once which counts as all: some are always on their way in or out."""
 SHORTEST, LONGEST = 60.0, 300.0
 SHORTEST_TO_JUDGE = 15.0
 """Minutes: in a shorter stretch a process is still finding its size."""
@@ -256,11 +259,17 @@ def last_word(log: str) -> str:
     return "it said nothing"
 
 
+def crowded_from(samples: list[Object]) -> float:
+    """The minute from which on all of a stretch's runs live."""
+    most = max(line["talking"] for line in samples)
+    return float(min(line["minute"] for line in samples if line["talking"] >= ALL_THERE * most))
+
+
 def judge(lines: list[Object]) -> list[Figure]:
     """The record as figures."""
     samples = [line for line in lines if "memory" in line]
     endings = [line for line in lines if "unexplained" in line]
-    begins = {each: min(line["minute"] for line in samples if line["stretch"] == each) for each in lasted(lines)}
+    begins = {each: crowded_from([line for line in samples if line["stretch"] == each]) for each in lasted(lines)}
     cold = {each: begins[each] + min(WARM_UP_MINUTES, minutes / 4) for each, minutes in lasted(lines).items()}
     warm = [line for line in samples if line["minute"] >= cold[line["stretch"]]]
     minutes = sum(lasted(lines).values())

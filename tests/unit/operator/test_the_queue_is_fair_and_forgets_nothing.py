@@ -103,6 +103,18 @@ def test_the_earliest_of_several_later_times_counts() -> None:
     assert seen == [A]
 
 
+def test_times_that_are_hours_ahead_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "MANY", 50)
+
+    async def work(queue: WorkQueue, key: Key) -> None:
+        queue.put_later(key, 3600)  # a deadline, as every look at a run sets it
+        queue.put_later(key, 0)  # and its worker's next figures
+
+    queue = drive(work, lambda queue: queue.put(A), 500)
+    assert len(queue._later) <= 60
+    assert queue._due, "what is waited for is still known"
+
+
 def test_work_in_progress_is_finished_when_the_queue_stops() -> None:
     finished: list[Key] = []
 
