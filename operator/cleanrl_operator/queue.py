@@ -12,6 +12,7 @@ time. So a burst gets its pods as fast as it comes in, and the others still move
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -111,10 +112,10 @@ class WorkQueue:
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
                 self._wakeup.clear()
-                try:
-                    await asyncio.wait_for(self._wakeup.wait(), self._pause())
-                except TimeoutError:
-                    continue
+                # Not by wait_for: Python 3.11's loses a cancellation that meets the wakeup, and the queue would never end.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause()):
+                        await self._wakeup.wait()
         finally:
             if tasks:
                 await asyncio.shield(asyncio.wait(tasks))

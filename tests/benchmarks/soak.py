@@ -6,7 +6,7 @@ Runs on pretended nodes whose workers are players (operator_fleet.py): each talk
 ends, and is replaced by a new one; half of the ended runs are deleted at once, of the others the last 100 stay. Every ten
 seconds the operator's memory, descriptors and sockets are noted in the record. A soak that was stopped goes on with its record
 until the minutes are full; each stretch has an operator of its own. Slopes are those of the newest stretch from the fifth
-minute on that all of its runs live, with 95 % intervals over means of a minute: before that, more runs are more memory, rightly.
+minute on that all of its runs live, with 95 % intervals over means of a minute: before, more runs are more memory, rightly.
 Writes docs/benchmarks/soak.{json,md}; 20 minutes is the short form.
 """
 
