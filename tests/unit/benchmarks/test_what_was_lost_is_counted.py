@@ -107,3 +107,19 @@ def test_lines_that_nobody_explains_are_counted(load: Any) -> None:
         "Traceback (most recent call last):",
     ]
     assert load("soak").unexplained("\n".join(lines)) == {"pod # is odd": 2, "Traceback (most recent call last):": 1}
+
+
+def test_a_soak_is_judged_from_when_all_of_its_runs_live(load: Any) -> None:
+    chance = random.Random(0)
+
+    def sample(minute: float) -> dict[str, Any]:
+        talking = 200 if minute >= 10 else 60  # an API server without a processor lets few of them in
+        held = dict.fromkeys(("memory", "sockets", "descriptors"), talking + chance.gauss(0, 1))
+        return {"stretch": 1, "minute": minute, "talking": talking, "cpu": minute, "ended": 1, "load": 1.0, **held}
+
+    soak = load("soak")
+    lines = [sample(tick / 6) for tick in range(6 * 60)]
+    slopes = {figure.name: figure for figure in soak.judge(lines) if "slope" in figure.name}
+    assert all(figure.good for figure in slopes.values()), slopes
+    rising = [{**line, "memory": line["memory"] + line["minute"]} for line in lines]
+    assert not next(figure for figure in soak.judge(rising) if figure.name == "memory, slope").good
