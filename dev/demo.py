@@ -25,6 +25,7 @@ import demo_local
 
 from devcluster import Cluster, ClusterError, binaries, surroundings
 from devcluster.api import ApiError
+from devcluster.cluster import ESTABLISHED
 from devcluster.images import WORKER
 from devcluster.progress import StepFailed
 
@@ -116,7 +117,7 @@ def install(tools: Tools, values: Path | None) -> None:
         options += ["--set", "image.tag=dev", "--set", "worker.image.tag=dev"]
         options += ["--set-string", f"podAnnotations.source={digest_of_source()}"]
     tools.helm("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM, "--create-namespace", *options)
-    tools.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
+    tools.kubectl("wait", ESTABLISHED, f"crd/{CRD}", "--timeout=30s")
     tools.ensure_namespace(NAMESPACE)
 
 

@@ -37,6 +37,8 @@ from devcluster.progress import step
 from devcluster.runner import Died, Runner
 from devcluster.spec import Options, Spec, choose, port_taken
 
+ESTABLISHED = '--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True'
+"""For `kubectl wait crd/NAME`: with condition=Established it fails while a resource has no conditions at all yet."""
 _ATTEMPTS = 3
 """How often a new cluster whose free port was snatched away tries again with others."""
 _NODE_PATIENCE = 90.0

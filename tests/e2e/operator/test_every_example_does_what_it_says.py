@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from devcluster.cluster import ESTABLISHED
+
 pytestmark = pytest.mark.timeout(600)  # each test waits for its own of many runs that share a node
 
 PROJECT = Path(__file__).parents[3]
@@ -190,7 +192,7 @@ def test_its_run_goes_on_until_somebody_ends_it(file: str, applied: Any) -> None
 def queues(applied: Any) -> Iterator[None]:
     """A cluster where pods of a queue wait to be admitted."""
     applied.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(QUEUES))
-    applied.cluster.kubectl("wait", "crd/localqueues.kueue.x-k8s.io", "--for=condition=Established", "--timeout=60s")
+    applied.cluster.kubectl("wait", "crd/localqueues.kueue.x-k8s.io", ESTABLISHED, "--timeout=60s")
     probe = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "labels": {QUEUE_LABEL: "any"}}}
     probe["spec"] = {"containers": [{"name": "main", "image": "none"}]}
     create = ["create", "--dry-run=server", "-o", "json", "-f", "-"]

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from devcluster import Cluster, binaries
+from devcluster.cluster import ESTABLISHED
 
 PROJECT = Path(__file__).parents[3]
 CRD = "cleanrlruns.mosaic.dev"
@@ -85,7 +86,7 @@ def release(server: Cluster, helm: Helm, chart: Path) -> Iterator[str]:
     """The chart installed as `cleanrl` in a namespace of its own, and every trace of it removed after the module."""
     with _namespace(server) as name:
         helm("install", "cleanrl", str(chart), "-n", name)
-        server.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
+        server.kubectl("wait", ESTABLISHED, f"crd/{CRD}", "--timeout=30s")
         yield name
         helm("uninstall", "cleanrl", "-n", name)
         server.kubectl("delete", "crd", CRD)

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from devcluster import Cluster
+from devcluster.cluster import ESTABLISHED
 
 PROJECT = Path(__file__).parents[3]
 CRD = "cleanrlruns.mosaic.dev"
@@ -59,7 +60,7 @@ def test_a_release_lives_and_leaves_only_what_was_asked_to_stay(
     before = everything(server)
 
     helm("install", "cleanrl", str(older), "-n", namespace)
-    server.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
+    server.kubectl("wait", ESTABLISHED, f"crd/{CRD}", "--timeout=30s")
     server.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(RUN))
     assert "operatorClass" not in fields(server)
 

@@ -12,6 +12,7 @@ import yaml
 from foreign import prometheus_operator
 
 from devcluster import Cluster
+from devcluster.cluster import ESTABLISHED
 
 Render = Callable[..., list[dict[str, Any]]]
 Helm = Callable[..., subprocess.CompletedProcess[str]]
@@ -58,7 +59,7 @@ def test_what_is_offered_to_the_prometheus_operator_is_taken(
     definitions = prometheus_operator()
     server.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions}))
     names = [each["metadata"]["name"] for each in definitions]
-    server.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=30s")
+    server.kubectl("wait", ESTABLISHED, "crd", *names, "--timeout=30s")
     try:
         asked = {name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "rules", "dashboards")}
         said = helm(
@@ -82,7 +83,7 @@ def notes_work(server: Cluster, namespace: str, said: str) -> None:
     """The notes' manifest is accepted, and the objects that they name are there."""
     notes = said.partition("NOTES:")[2]
     manifest = notes.partition("<<EOF\n")[2].partition("  EOF")[0]
-    server.kubectl("wait", "--for=condition=Established", "crd/cleanrlruns.mosaic.dev", "--timeout=30s")
+    server.kubectl("wait", ESTABLISHED, "crd/cleanrlruns.mosaic.dev", "--timeout=30s")
     run = yaml.safe_load(manifest)
     server.kubectl("create", "--dry-run=server", "-n", namespace, "-f", "-", stdin=json.dumps(run))
     (deployment,) = [word for word in notes.split() if word.startswith("deployment/")]

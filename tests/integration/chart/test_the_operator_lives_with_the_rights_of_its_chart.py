@@ -21,6 +21,7 @@ from cleanrl_protocol import limits
 from cleanrl_protocol import session_pb2 as pb
 from cleanrl_protocol import session_pb2_grpc as rpc
 from devcluster import Cluster
+from devcluster.cluster import ESTABLISHED
 
 CRD = "cleanrlruns.mosaic.dev"
 Helm = Callable[..., subprocess.CompletedProcess[str]]
@@ -42,7 +43,7 @@ def test_a_run_lives_without_a_right_missing_or_idle(
 ) -> None:
     helm("install", "cleanrl", str(chart), "-n", namespace, "--set", f"scope={scope}")
     try:
-        server.kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
+        server.kubectl("wait", ESTABLISHED, f"crd/{CRD}", "--timeout=30s")
         with operator(server, namespace, tmp_path) as gateway_port:
             live(server, namespace, gateway_port)
         account = f"system:serviceaccount:{namespace}:cleanrl-cleanrl-operator"

@@ -24,6 +24,7 @@ from fenced import Block, blocks
 from foreign import prometheus_operator
 
 from devcluster import Cluster, binaries
+from devcluster.cluster import ESTABLISHED
 
 PROJECT = Path(__file__).parents[3]
 PAGES = [
@@ -119,7 +120,7 @@ def server() -> Iterator[Cluster]:
         listed = {"apiVersion": "v1", "kind": "List", "items": prometheus_operator()}
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(listed))
         cluster.kubectl("apply", "-f", str(PROJECT / "crds"))
-        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        cluster.kubectl("wait", ESTABLISHED, "crd", "--all", "--timeout=30s")
         yield cluster
 
 
