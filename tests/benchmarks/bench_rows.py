@@ -140,7 +140,7 @@ ROWS = [
     *(
         Row("Worker", f"{what} of ppo on CartPole, % of its CPU time", "overheads",
             rf"^\| ppo \| CartPole-v1 \|(?:[^|]*\|){{{1 + place}}} {N}%")
-        for place, what in enumerate(("FastLane", "telemetry", "checkpoints", "TensorBoard", "all four", "supervisor"))
+        for place, what in enumerate(("FastLane", "telemetry", "TensorBoard", "all three", "supervisor"))
     ),
     Row("Worker", "imports of the supervisor, ms", "imports", rf"^\| the supervisor[^|]*\| {N} \|"),
     Row("Worker", "evaluation of CartPole, steps per CPU second", "evaluation",

@@ -1,13 +1,12 @@
-"""What everything around the algorithm costs: FastLane, telemetry, checkpoints and TensorBoard, each as a share of CPU time.
+"""What everything around the algorithm costs: FastLane, telemetry and TensorBoard, each as a share of CPU time.
 
     python tests/benchmarks/overheads.py [--only ppo dqn] [--seconds 20] [--page docs/benchmarks/overheads.md]
 
-Each algorithm trains in a process of its own, as under a supervisor: with the line to it, event files, ten frames a second and
-a checkpoint every ten seconds. The CPU time inside the calls of each part, its threads included, is added up and divided by
-the CPU time between the first and the last step. Nothing is compared with another run, so a busy machine does not blur it; the
-clock's own calls count as part of what they time, so the shares are a little too large. Checkpoints are scaled to the default
-interval of 300 s. `supervisor` is measured apart: the CPU time of the worker's command line beside that of its algorithm, by
-the kernel's count.
+Each algorithm trains in a process of its own, as under a supervisor: with the line to it, event files and ten frames a second.
+The CPU time inside the calls of each part, its threads included, is added up and divided by the CPU time between the first and
+the last step. Nothing is compared with another run; the clock's own calls count as part of what they time, so the shares are a
+little too large, and frames come by the clock, so run it on a quiet machine. What a checkpoint costs is measured by resume.py.
+`supervisor` is measured apart: the CPU time of the worker's command line beside that of its algorithm, by the kernel's count.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from reporting import cpu_seconds, table_page
 
 from cleanrl_worker.link import ENV_FD, read_lines
 
-CHECKPOINT_SECONDS, DEFAULT_SECONDS = 10, 300
-PARTS = ("FastLane", "telemetry", "checkpoints", "TensorBoard")
+PARTS = ("FastLane", "telemetry", "TensorBoard")
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,10 @@ TIMED = """
 import functools, importlib, json, sys, threading, time
 from cleanrl_worker.fastlane.publisher import Publisher
 from cleanrl_worker.link import ChildLink
-from cleanrl_worker.training.checkpoints import CheckpointStore
 from cleanrl_worker.training.run import Run
 from cleanrl_worker.training.writer import EventWriter
 
-spent, inside = dict.fromkeys(("FastLane", "telemetry", "checkpoints", "TensorBoard"), 0.0), threading.local()
+spent, inside = dict.fromkeys(("FastLane", "telemetry", "TensorBoard"), 0.0), threading.local()
 
 def count(part, owner, *names):
     for name in names:
@@ -75,8 +72,6 @@ def count(part, owner, *names):
 count("FastLane", Publisher, "step", "episode", "scalars", "frame_due", "frame")
 count("telemetry", Run, "_tell", "_print_progress", "note")
 count("telemetry", ChildLink, "emit", "_write_loop")
-count("checkpoints", Run, "_checkpoint")
-count("checkpoints", CheckpointStore, "_write_or_report")
 count("TensorBoard", EventWriter, "scalars", "flush")
 
 start, close = Run.start, Run.finish
@@ -89,7 +84,6 @@ def timed_start(self):
 
 def timed_finish(self, **_):
     cpu, wall = time.process_time() - clock["cpu"], time.monotonic() - clock["wall"]
-    self.store.wait()
     self.link.close()  # its writer's time is known when it ends
     print("MEASURED", json.dumps({"cpu": cpu, "wall": wall, "steps": self.step, **spent}), flush=True)
 
@@ -112,7 +106,6 @@ def inside(case: Case, seconds: float, folder: Path) -> dict[str, float]:
         "CLEANRL_RUN_DIR": str(folder),
         "CLEANRL_CHECKPOINT_DIR": str(folder / "checkpoints"),
         "CLEANRL_TENSORBOARD_DIR": str(folder / "tensorboard"),
-        "CLEANRL_CHECKPOINT_EVERY_SECONDS": str(CHECKPOINT_SECONDS),
         "GYM_GUI_FASTLANE_ONLY": "1",
     }
     steps = int(case.steps_per_second * seconds)
@@ -174,7 +167,6 @@ def cells(case: Case, seconds: float) -> tuple[str, ...]:
         measured = inside(case, seconds, Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         beside = supervised(case, seconds, Path(folder))
-    measured["checkpoints"] *= CHECKPOINT_SECONDS / DEFAULT_SECONDS
     shares = [measured[part] / measured["cpu"] for part in PARTS]
     rate = measured["steps"] / measured["cpu"]
     return (case.algo, case.env_id, f"{rate:,.0f}", *(f"{share:.2%}" for share in [*shares, sum(shares), beside]))
