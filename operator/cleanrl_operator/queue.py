@@ -80,9 +80,8 @@ class WorkQueue:
             return
         self._due[key] = due
         heapq.heappush(self._later, (due, key))
-        if (
-            len(self._later) > 2 * len(self._due) + MANY
-        ):  # times that an earlier one took the place of, some hours ahead
+        # An earlier time leaves the one that it took the place of behind, which may be hours ahead.
+        if len(self._later) > 2 * len(self._due) + MANY:
             self._later = [(moment, waiting) for waiting, moment in self._due.items()]
             heapq.heapify(self._later)
         self._wakeup.set()
