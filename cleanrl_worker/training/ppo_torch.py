@@ -111,6 +111,7 @@ class FlatAdam:
         self.flat = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.grad = torch.zeros_like(self.flat)
         self.exp_avg, self.exp_avg_sq = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
+        self._step = self.flat.new_zeros(())
         start = 0
         for parameter in parameters:
             stop = start + parameter.numel()
@@ -124,10 +125,26 @@ class FlatAdam:
     @torch.no_grad()
     def step(self, lr: float, max_grad_norm: float) -> None:
         """Clip the gradient's norm, then move the parameters down it."""
-        beta1, beta2 = self.betas
-        self._take_in(max_grad_norm)
-        root = (self.exp_avg_sq / (1 - beta2**self.steps)).sqrt_().add_(self.eps)
-        self.flat.addcdiv_(self.exp_avg, root, value=-lr / (1 - beta1**self.steps))
+        self.steps += 1
+        # torch's own kernel goes through memory once, where the same in tensor operations goes eight times: a quarter of
+        # the time. Its public face, `torch.optim.Adam(fused=True)`, is what imports the compiler.
+        torch._fused_adam_(
+            [self.flat],
+            [self.grad],
+            [self.exp_avg],
+            [self.exp_avg_sq],
+            [],
+            [self._step.fill_(self.steps)],
+            lr=lr,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=0.0,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=self._over(max_grad_norm),
+        )
+        self._flush()
 
     def descend(self, loss: torch.Tensor, lr: float) -> None:
         """One step down the gradient of `loss`, as long as it is."""
@@ -135,14 +152,16 @@ class FlatAdam:
         torch.autograd.backward(loss)
         self.step(lr, math.inf)
 
-    def _take_in(self, max_grad_norm: float) -> None:
-        """Clip the gradient and update its moments."""
-        self.steps += 1
-        beta1, beta2 = self.betas
-        self.grad.mul_((max_grad_norm / (self.grad.norm() + 1e-6)).clamp(max=1.0))
-        self.exp_avg.lerp_(self.grad, 1 - beta1)
-        self.exp_avg_sq.mul_(beta2).addcmul_(self.grad, self.grad, value=1 - beta2)
-        if self.steps % FLUSH_EVERY == 0:  # as `dense.Adam` does, and for the same reason
+    def _over(self, max_grad_norm: float) -> torch.Tensor | None:
+        """What the gradient is to be divided by, so that its norm is not above this: 1 or more, None for any norm."""
+        if math.isinf(max_grad_norm):
+            return None
+        over: torch.Tensor = (torch.linalg.vector_norm(self.grad) + 1e-6) / max_grad_norm
+        return over.clamp_(min=1.0)
+
+    def _flush(self) -> None:
+        """As `dense.Adam` does, and for the same reason."""
+        if self.steps % FLUSH_EVERY == 0:
             for moment in (self.exp_avg, self.exp_avg_sq):
                 moment.masked_fill_(moment.abs() < NEGLIGIBLE, 0.0)
 
@@ -165,8 +184,14 @@ class FlatRAdam(FlatAdam):
 
     @torch.no_grad()
     def step(self, lr: float, max_grad_norm: float) -> None:
-        self._take_in(max_grad_norm)
+        self.steps += 1
         (beta1, beta2), t = self.betas, self.steps
+        over = self._over(max_grad_norm)
+        if over is not None:
+            self.grad.div_(over)
+        self.exp_avg.lerp_(self.grad, 1 - beta1)
+        self.exp_avg_sq.mul_(beta2).addcmul_(self.grad, self.grad, value=1 - beta2)
+        self._flush()
         rate = lr / (1 - beta1**t)
         longest = 2 / (1 - beta2) - 1
         length = longest - 2 * t * beta2**t / (1 - beta2**t)

@@ -96,7 +96,11 @@ class FrameReplay:
         self._tail: tuple[int, int] | None = None
         """Newest image and depth of the latest `next_obs`, None when its episode is over."""
         self._pending: list[_Pending] = []
+        self._new = 1 if n_step == 1 else obs_shape[0]
+        """How many images of `next_obs` are fetched; the others are `obs`'s, which a step later are still there."""
         self._batches: dict[int, Batch] = {}
+        self._fetched: dict[int, npt.NDArray[np.uint8]] = {}
+        """By a batch's size: the images that its `obs` and `next_obs` are views of."""
 
     def __len__(self) -> int:
         return self._rows.added - self._oldest
@@ -148,7 +152,8 @@ class FrameReplay:
     def observations(self, size: int) -> npt.NDArray[np.uint8]:
         """`size` observations drawn uniformly, in a new array."""
         place = self.rng.integers(self._oldest, self._rows.added, size) % self.capacity
-        return self._stacks(self._rows["frame"][place], self._rows["depth"][place])
+        images = np.empty((size, *self._obs_shape), np.uint8)
+        return self._fetch(self._stacks(self._rows["frame"][place], self._rows["depth"][place]), images)
 
     # ---------------------------------------------------------------- writing
 
@@ -198,27 +203,27 @@ class FrameReplay:
     # ---------------------------------------------------------------- reading
 
     def _buffers(self, size: int) -> dict[str, npt.NDArray[Any]]:
-        images = {name: np.empty((size, *self._obs_shape), np.uint8) for name in ("obs", "next_obs")}
+        stack, *shape = self._obs_shape
+        images = self._fetched[size] = np.empty((size, stack + self._new, *shape), np.uint8)
         plain = {name: np.empty(size, self._rows[name].dtype) for name in ("action", "reward", "terminated")}
-        return images | plain
+        return {"obs": images[:, :stack], "next_obs": images[:, -stack:], **plain}
 
     def _fill(self, batch: Batch, place: npt.NDArray[np.int64]) -> None:
         rows = self._rows
-        self._stacks(rows["frame"][place], rows["depth"][place], batch.obs)
-        self._stacks(rows["next_frame"][place], rows["next_depth"][place], batch.next_obs)
+        stacks = self._stacks(rows["frame"][place], rows["depth"][place])
+        next_stacks = self._stacks(rows["next_frame"][place], rows["next_depth"][place])
+        self._fetch(np.concatenate((stacks, next_stacks[:, -self._new :]), axis=1), self._fetched[len(place)])
         rows["action"].take(place, 0, batch.action, "clip")
         rows["reward"].take(place, 0, batch.reward, "clip")
         rows["terminated"].take(place, 0, batch.terminated, "clip")
 
-    def _stacks(
-        self, frame: npt.NDArray[np.int64], depth: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8] | None = None
-    ) -> npt.NDArray[np.uint8]:
-        """The stacks that end with these images; before an episode's first image there are copies of it."""
-        if out is None:
-            out = np.empty((len(frame), *self._obs_shape), np.uint8)
-        numbers = frame[:, None] - np.minimum(depth[:, None], self._back)
-        numbers %= self._images.capacity
-        self._images["image"].take(numbers.ravel(), 0, out.reshape(-1, *self._obs_shape[1:]), "clip")
+    def _stacks(self, frame: npt.NDArray[np.int64], depth: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """The numbers of the images of the stacks that end with these; before an episode's first one comes itself again."""
+        return frame[:, None] - np.minimum(depth[:, None], self._back)
+
+    def _fetch(self, numbers: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        place = numbers.ravel() % self._images.capacity
+        self._images["image"].take(place, 0, out.reshape(-1, *self._obs_shape[1:]), "clip")
         return out
 
     # ---------------------------------------------------------------- saving
