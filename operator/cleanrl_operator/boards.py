@@ -17,14 +17,13 @@ from typing import Any
 from cleanrl_operator.api.status import SourceStatus, Status, TensorBoardStatus
 from cleanrl_operator.cache import Key
 from cleanrl_operator.desired import tensorboard as desired
+from cleanrl_operator.holders import Claim, Holders
 from cleanrl_operator.kube import Kube, KubeError, Object
 from cleanrl_operator.policies import tensorboard as policy
 from cleanrl_operator.run import Run
 from cleanrl_operator.settings import Settings
 
 log = logging.getLogger(__name__)
-Claim = tuple[str, str]
-"""Namespace and name."""
 FIRST_LOOK, LAST_LOOK = 2.0, 60.0
 """Seconds between two looks at a Deployment that does not answer yet, at first and at most."""
 COLLECTIONS = {
@@ -46,11 +45,11 @@ class Boards:
 
     kube: Kube
     wake: Callable[[Key, float], None]
-    _users: dict[Claim, set[Key]] = field(default_factory=dict)
+    _users: Holders = field(default_factory=Holders)
     """Runs whose pods hold a claim, or want to."""
-    _servers: dict[Claim, dict[Key, Run]] = field(default_factory=dict)
+    _servers: Holders = field(default_factory=Holders)
     """Runs whose Deployment holds a claim, as far as this process knows."""
-    _used: dict[Key, frozenset[Claim]] = field(default_factory=dict)
+    _served: dict[Key, Run] = field(default_factory=dict)
     _for_many: dict[Claim, bool] = field(default_factory=dict)
     _answers: set[Key] = field(default_factory=set)
     _looks: dict[Key, int] = field(default_factory=dict)
@@ -61,7 +60,7 @@ class Boards:
         """Remember whether the run's pod needs its claims in this status."""
         if not policy.needs_claim(status):
             self._use(run.key, frozenset())
-        elif run.key not in self._used and not run.spec.dry_run:
+        elif run.key not in self._users and not run.spec.dry_run:
             self._use(run.key, frozenset({_claim(run)}))
 
     async def make_way(self, run: Run, source: SourceStatus | None) -> None:
@@ -70,31 +69,34 @@ class Boards:
         claims = frozenset((run.namespace, name) for name in names if name is not None)
         self._use(run.key, claims)
         for claim in claims:
-            for server in list(self._servers.get(claim, {}).values()):
-                if not await self._is_for_many(claim):
-                    await self._scale_down(server)
+            for server in list(self._servers.of(claim)):
+                if not await self._is_for_many(claim) and server in self._served:
+                    await self._scale_down(self._served[server])
 
     def forget(self, key: Key) -> None:
         """The run is gone; the garbage collector takes what belonged to it."""
         self._use(key, frozenset())
-        for servers in self._servers.values():
-            servers.pop(key, None)
-        self._answers.discard(key)
+        self._retire(key)
         self._looks.pop(key, None)
 
     def _use(self, key: Key, claims: frozenset[Claim]) -> None:
         """The run's pod holds exactly these claims from now on; TensorBoards on those that change hear of it."""
-        before = self._used.pop(key, frozenset())
-        if claims:
-            self._used[key] = claims
-        for claim in before - claims:
-            self._users[claim].discard(key)
-        for claim in claims - before:
-            self._users.setdefault(claim, set()).add(key)
-        for claim in claims ^ before:
-            for server in self._servers.get(claim, {}):
+        for claim in self._users.hold(key, claims):
+            for server in self._servers.of(claim):
                 if server != key:
                     self.wake(server, 0.0)
+            self._forget_claim(claim)
+
+    def _retire(self, key: Key) -> None:
+        """The run has no Deployment on its claim any more."""
+        for claim in self._servers.hold(key, frozenset()):
+            self._forget_claim(claim)
+        self._served.pop(key, None)
+        self._answers.discard(key)
+
+    def _forget_claim(self, claim: Claim) -> None:
+        if not self._users.of(claim) and not self._servers.of(claim):
+            self._for_many.pop(claim, None)
 
     # -- one run's TensorBoard
 
@@ -133,8 +135,9 @@ class Boards:
         if not policy.rests(status):
             return policy.without(policy.NOT_YET, "TensorBoard starts with the next attempt's pod.")
         claim = _claim(run)
-        self._servers.setdefault(claim, {})[run.key] = run  # it hears when a pod needs the claim, and when it is free
-        if self._users.get(claim) and not await self._is_for_many(claim):
+        self._servers.hold(run.key, frozenset({claim}))  # it hears when a pod needs the claim, and when it is free
+        self._served[run.key] = run
+        if self._users.of(claim) and not await self._is_for_many(claim):
             await self._scale_down(run)
             return policy.without(
                 "ClaimInUse", f"Claim {run.claim_name} is in use by a run; TensorBoard is back after it."
@@ -189,8 +192,7 @@ class Boards:
             found = await self.kube.get(path)
             if found is not None and _is_ours(run.uid, found):
                 await self.kube.delete(path, uid=found["metadata"]["uid"])
-        self._servers.get(_claim(run), {}).pop(run.key, None)
-        self._answers.discard(run.key)
+        self._retire(run.key)
 
 
 def _claim(run: Run) -> Claim:

@@ -68,7 +68,6 @@ class Operator:
         self.kube: Kube
         self._watch = watch
         self._reconciler: Reconciler
-        self._boards: Boards
         self._announcer: Announcer
         self._election: Election
         self._watchdog: Watchdog | None = None
@@ -95,8 +94,7 @@ class Operator:
         self.book.forget(body["metadata"]["uid"])
         if self.cache.run(key) is None:  # else a new run has taken the name already
             self.queue.forget(key)
-            self.budget.forget(key)
-            self._boards.forget(key)
+            self.queue.put(key)  # reconcile forgets it
 
     def pod_changed(self, body: Mapping[str, Any]) -> None:
         """A run's pod was seen."""
@@ -178,7 +176,6 @@ class Operator:
         self._spawn("lease", self._election.hold())
         settings = self.settings
         clock = WallClock(lambda: datetime.now(UTC))
-        self._boards = Boards(self.kube, self.queue.put_later)
         self._announcer = Announcer(
             self.kube, settings.operator_class or "default", clock, pressed=lambda: self.queue.pressed
         )
@@ -191,7 +188,7 @@ class Operator:
             settings=settings,
             sessions=self.book,
             budget=self.budget,
-            boards=self._boards,
+            boards=Boards(self.kube, self.queue.put_later),
             wake=self.queue.put_later,
             announce=self._announcer,
             clock=clock,

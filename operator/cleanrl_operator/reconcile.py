@@ -38,8 +38,8 @@ from cleanrl_protocol.podconfig import BadPodConfig
 
 log = logging.getLogger(__name__)
 CLAIM_FRESH_SECONDS = 30.0
-MOST_NOT_YET_SECONDS = 30.0
 """How long a shared claim's UID is believed without asking again: a burst of runs on one claim asks once."""
+MOST_NOT_YET_SECONDS = 30.0
 WAITING = (PodSituation.PENDING, PodSituation.IMAGE_ERROR)
 ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
 ASIDE_SECONDS = 1.0
@@ -106,9 +106,7 @@ class Reconciler:
         """Bring one run a step further. Raises when it should be tried again."""
         body = self.cache.run(key)
         if body is None:
-            self._refused.pop(key, None)
-            self._asides.pop(key, None)
-            self._awaited.pop(key, None)
+            self._forget(key)
             return
         logs.about(f"{key[0]}/{key[1]}", (body.get("status") or {}).get("attempt", 0))
         try:
@@ -133,6 +131,13 @@ class Reconciler:
             self.cache.put_run(fresh)
         elif known is not None:
             self.cache.drop_run(known)
+
+    def _forget(self, key: Key) -> None:
+        """The run is gone. Here and not where that is seen: it may be worked on at that moment, which remembers it anew."""
+        for remembered in (self._refused, self._asides, self._awaited):
+            remembered.pop(key, None)
+        self.budget.forget(key)
+        self.boards.forget(key)
 
     async def _reconcile_body(self, key: Key, body: Mapping[str, Any]) -> None:
         if "deletionTimestamp" in body["metadata"]:
@@ -361,7 +366,9 @@ class Reconciler:
             return body
         body = await self.kube.get(f"api/v1/namespaces/{run.namespace}/persistentvolumeclaims/{run.claim_name}")
         if shared:
-            self._claims[key] = (time.monotonic(), body)
+            now = time.monotonic()
+            fresh = {claim: kept for claim, kept in self._claims.items() if now - kept[0] < CLAIM_FRESH_SECONDS}
+            self._claims = {**fresh, key: (now, body)}
         return body
 
     async def _source(self, run: Run) -> Source:
