@@ -65,7 +65,7 @@ def a_run(name: str, version: int, **status: Any) -> dict[str, Any]:
     metadata = {"namespace": "ns", "name": name, "uid": f"run-{name}", "resourceVersion": str(version), "generation": 1}
     spec: dict[str, Any] = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000, "maxWallclockMinutes": 60}
     spec["retry"] = {"limit": 0}
-    spec["analytics"] = {"tensorboard": {"serve": "always"}}
+    spec["artifacts"] = {"tensorboard": {"serve": "always"}}
     return {
         "metadata": {**metadata, "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": spec,
@@ -134,6 +134,7 @@ def test_runs_that_came_and_went_leave_nothing() -> None:
         return counts
 
     counts = asyncio.run(scene())
+    assert sum("deployments" in path for path in server.objects) == 30, "each of those that ended had a TensorBoard"
     assert counts[-1] == counts[0]
 
 
