@@ -133,9 +133,9 @@ ROWS = [
         for what, begins in (("DoorKey 6x6 by way of 5x5, which counts too", "5x5 until"), ("DoorKey 6x6 alone", "6x6 from"))
     ),
     Row("Worker", "FastLane on CartPole at 10 frames a second, % of steps", "fastlane_overhead",
-        r"^CartPole-v1\s+single.*?\s+[-+]?\d[\d.,]*%?\s+[-+]?([\d.]+)\s?%\s", "at most", 3),
+        r"^CartPole-v1\s+single\s+\S+\s+\S+\s+\S+ %\s+(\S+) %", "at most", 3),
     Row("Worker", "FastLane on MiniGrid at 10 frames a second, % of steps", "fastlane_overhead",
-        r"^MiniGrid\S+\s+single.*?\s+[-+]?\d[\d.,]*%?\s+[-+]?([\d.]+)\s?%\s", "at most", 10),
+        r"^MiniGrid\S+\s+single\s+\S+\s+\S+\s+\S+ %\s+(\S+) %", "at most", 10),
     Row("Worker", "scrape of the worker's /metrics, median ms", "fastlane_overhead", rf"median {N} ms", "at most", 5),
     *(
         Row("Worker", f"{what} of ppo on CartPole, % of its CPU time", "overheads",
