@@ -94,7 +94,8 @@ class Operator:
         self.book.forget(body["metadata"]["uid"])
         if self.cache.run(key) is None:  # else a new run has taken the name already
             self.queue.forget(key)
-            self.queue.put(key)  # reconcile forgets it
+            self._reconciler.forget(key)
+            self.queue.put(key)  # it may be worked on at this moment, which remembers it anew
 
     def pod_changed(self, body: Mapping[str, Any]) -> None:
         """A run's pod was seen."""

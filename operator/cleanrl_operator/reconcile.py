@@ -106,7 +106,7 @@ class Reconciler:
         """Bring one run a step further. Raises when it should be tried again."""
         body = self.cache.run(key)
         if body is None:
-            self._forget(key)
+            self.forget(key)
             return
         logs.about(f"{key[0]}/{key[1]}", (body.get("status") or {}).get("attempt", 0))
         try:
@@ -132,8 +132,8 @@ class Reconciler:
         elif known is not None:
             self.cache.drop_run(known)
 
-    def _forget(self, key: Key) -> None:
-        """The run is gone. Here and not where that is seen: it may be worked on at that moment, which remembers it anew."""
+    def forget(self, key: Key) -> None:
+        """The run is gone: a new one of its name begins with nothing."""
         for remembered in (self._refused, self._asides, self._awaited):
             remembered.pop(key, None)
         self.budget.forget(key)
