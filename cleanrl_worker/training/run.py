@@ -49,6 +49,7 @@ from cleanrl_worker.training import checkpoints, hub
 from cleanrl_worker.training.checkpoints import BadCheckpoint, CheckpointStore, Loaded, Saved
 from cleanrl_worker.training.envs import Envs, Step, video_folder
 from cleanrl_worker.training.errors import BadConfig, Diverged, RunEnded, Stopped, Unkept
+from cleanrl_worker.training.memory import keep_freed_memory
 from cleanrl_worker.training.writer import EventWriter
 
 SCALARS_EVERY = 1.0
@@ -64,6 +65,7 @@ def launch(args_type: type[ArgsType], train: Callable[[ArgsType, Run], None], ar
     """Parse the flags, train, and return the exit code: 0 finished or stopped, 2 bad flags, 3 diverged."""
     import tyro
 
+    keep_freed_memory()
     link = ChildLink.from_env()
     try:
         args = tyro.cli(args_type, args=argv)
