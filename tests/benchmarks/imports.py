@@ -17,6 +17,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from jobs import end_by_exception
 from reporting import table_page
 
 MODULES = {
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--page", type=Path, help="a file for the table in Markdown")
     args = parser.parse_args()
+    end_by_exception()
     rows = []
     for name, module in MODULES.items():
         total, spent = quickest(module, args.rounds)

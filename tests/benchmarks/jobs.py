@@ -64,6 +64,15 @@ def stopping_together() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def end_by_exception() -> None:
+    """Have SIGTERM end this command as Ctrl-C does, so that `subprocess.run` ends what it started."""
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
 def read_curve(folder: Path, tag: str = "charts/episodic_return") -> tuple[list[int], list[float]]:
     """Steps and values of a scalar, by TensorBoard's own reader; nothing when it was never written."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

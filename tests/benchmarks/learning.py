@@ -177,6 +177,17 @@ def play(case: Case, seed: int, work: Path, records: Records) -> str:
     return f"{case.name} seed {seed}: {case.target.found(figures)}"
 
 
+def absent_teachers(jobs: list[tuple[Case, int]], work: Path) -> list[tuple[Case, int]]:
+    """Who has to be trained again: a teacher's record says how good it was, but its students need the network itself."""
+    by_name = {case.file_name: case for case in CASES}
+    wanted = [(by_name[case.teacher], seed) for case, seed in jobs if case.teacher]
+    return [
+        (teacher, seed)
+        for teacher, seed in wanted
+        if (teacher, seed) not in jobs and not any((work / f"{teacher.file_name}-{seed}").rglob("*.cleanrl_model"))
+    ]
+
+
 def draw(case: Case, results: list[Record], path: Path) -> None:
     import matplotlib as mpl
 
@@ -251,6 +262,7 @@ def main() -> int:
     work, records = args.work.resolve(), Records("learning", args.records)
     every = [(case, seed) for seed in range(1, args.seeds + 1) for case in cases]
     missing = [(case, seed) for case, seed in every if not records.has(case.file_name, seed)]
+    missing += absent_teachers(missing, work)
     for taught in (False, True):  # whoever has a teacher waits for it
         jobs = [job for job in missing if bool(job[0].teacher) == taught]
         work_through(jobs, lambda job: play(*job, work, records), lambda: report(records, args.out), args.jobs)

@@ -20,9 +20,11 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs import end_by_exception
 from reporting import cpu_seconds, table_page
 
 from cleanrl_worker.link import ENV_FD, read_lines
@@ -136,7 +138,9 @@ def supervised(case: Case, seconds: float, folder: Path) -> float:
     file.write_text(json.dumps(config))
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "MOSAIC_RUN_DIR": str(folder / "run")}
     command = [sys.executable, "-m", "cleanrl_worker.cli", "--config", str(file)]
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
+    worker = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with worker, ExitStack() as until_it_ends:
+        until_it_ends.callback(worker.terminate)
         assert worker.stdout is not None
         for line in worker.stdout:
             if '"training_started"' in line:
@@ -186,6 +190,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="CPU seconds of each run, about")
     parser.add_argument("--page", type=Path, help="a file for the table in Markdown")
     args = parser.parse_args()
+    end_by_exception()
     print("  ".join(COLUMNS), flush=True)
     table = []
     for case in CASES:

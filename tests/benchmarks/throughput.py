@@ -24,6 +24,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs import end_by_exception
 from reporting import table_page
 
 
@@ -229,6 +230,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="CPU seconds of each measurement, about")
     parser.add_argument("--page", type=Path, help="a file for the table in Markdown")
     args = parser.parse_args()
+    end_by_exception()
 
     def show(cells: tuple[str, ...]) -> None:
         print(" ".join(f"{cell:{'<' if n < 2 else '>'}{WIDTHS[n]}}" for n, cell in enumerate(cells)), flush=True)
