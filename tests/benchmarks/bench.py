@@ -169,6 +169,14 @@ def learning(pages: Path) -> list[str]:
     ]
 
 
+def machines(pages: Path) -> list[str]:
+    """Where the records were made: the machine that collects them may be another one."""
+    kept = [json.loads(path.read_text()) for path in pages.glob("records/*/*.json")]
+    for path in pages.glob("*.json"):
+        kept += json.loads(path.read_text()).values()
+    return sorted({record["machine"] for record in kept})
+
+
 def collect(pages: Path) -> str:
     """The whole page, from the records."""
     lines = [
@@ -176,7 +184,7 @@ def collect(pages: Path) -> str:
         "",
         "Made by `make bench` (`--collect` makes the page anew from the records). Each figure stands with the date and commit",
         "of its own record, and the machine's load when it began: above the number of cores, others were at work.",
-        f"The newest records are of: {machine()}.",
+        f"The records are of {'; '.join(machines(pages))}.",
         "",
     ]
     kept = missed = unknown = 0

@@ -13,7 +13,6 @@ import dataclasses
 import http.client
 import json
 import os
-import platform
 import random
 import signal
 import socket
@@ -31,7 +30,7 @@ from typing import Any, ClassVar
 
 import aiohttp
 from cleanrl_operator.api import GROUP, KIND, PLURAL, VERSION
-from reporting import cpu_seconds
+from reporting import cpu_seconds, machine
 
 from cleanrl_protocol.record import CheckpointRef, TerminationRecord, Transition, dump
 from devcluster import Cluster as Cluster  # the benchmarks have theirs from here
@@ -588,17 +587,9 @@ def surroundings() -> Object:
         ["git", "status", "--porcelain", "--", "operator", "cleanrl_protocol"],
         cwd=PROJECT, capture_output=True, text=True, check=False,
     ).stdout.strip()  # fmt: skip
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
     return {
         "commit": commit + (" with changes" if changed else ""),
-        "machine": f"{os.cpu_count()} cores, {model}, Python {platform.python_version()}",
+        "machine": machine(),
         "load": [round(value, 2) for value in os.getloadavg()],
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }

@@ -46,7 +46,7 @@ def pages(tmp_path: Path) -> Path:
         "ppo   CartPole-v1   20,038   3,700",
         "pqn   CartPole-v1   15,000   5,600",
     ]
-    record = {"lines": lines, "commit": "0123456789", "date": "2026-01-02", "load": [3.0, 0, 0]}
+    record = {"lines": lines, "commit": "0123456789", "date": "2026-01-02", "load": [3.0, 0, 0], "machine": "n"}
     (tmp_path / "records" / "bench").mkdir(parents=True)
     (tmp_path / "records" / "bench" / "throughput.json").write_text(json.dumps(record))
     return tmp_path
@@ -64,6 +64,10 @@ def test_a_figure_is_judged_and_names_its_record(bench: Any, pages: Path) -> Non
     assert rows(page, "pqn, steps")[0][5] == "**missed**"
     assert rows(page, "burst, p50")[0][2:6] == ["0.40", "0.80", "Jobs = 1", "met"]
     assert rows(page, "burst, p99")[0][5].startswith("**missed**: ")
+
+
+def test_the_machines_are_those_of_the_records(bench: Any, pages: Path) -> None:
+    assert "The records are of m; n." in bench.collect(pages).splitlines()
 
 
 def test_what_was_not_measured_is_not_met(bench: Any, pages: Path) -> None:
