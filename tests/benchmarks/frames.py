@@ -6,8 +6,8 @@ A frame is one step of the agent. The usual way is rebuilt here as it is usually
 a stack at the end; a replay memory that stores whole stacks, before and after the action; a segment tree of Python numbers;
 observations that become floats when they are stored and are divided when they are used. The emulator costs both ways the
 same: its own time (four frames of the game) is measured and taken off in the second row. The last row has the network in it,
-since how images are laid out decides over its speed. Both run in this process on one thread, in turns, and the best of their
-turns counts.
+since how images are laid out decides over its speed. Each has a process of its own with one thread; they take turns, and the
+best of their turns counts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from replay import BATCH, STACK, PythonSumTree
 from reporting import table_page
+
+from cleanrl_worker.training.memory import keep_freed_memory
 
 GAME = "BreakoutNoFrameskip-v4"
 MEMORY = 20_000
@@ -34,6 +39,7 @@ POOL, STEPS, EPOCHS, PARTS = 8, 128, 4, 4
 """Environments, steps, passes and minibatches of one rollout of ppo_atari_envpool."""
 TURNS = 3
 Work = Callable[[int], None]
+Make = Callable[[], Work]
 
 
 # ---------------------------------------------------------------- emulation
@@ -266,21 +272,41 @@ def usual_rollout() -> Work:
 # ---------------------------------------------------------------- measuring
 
 
-def rate(work: Work, frames: int) -> float:
+_work: Work
+"""What this process was started for."""
+
+
+def _begin(make: Make, *, ours: bool) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    if ours:  # as every algorithm of ours does when it begins
+        keep_freed_memory()
+    global _work
+    _work = make()
+
+
+def rate(frames: int) -> float:
     began = time.process_time()
-    work(frames)
+    _work(frames)
     return frames / (time.process_time() - began)
 
 
-def compare(ours: Work, usual: Work, seconds: float) -> tuple[float, float]:
+def process(make: Make, *, ours: bool) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"), partial(_begin, make, ours=ours))
+
+
+def compare(ours: Make, usual: Make, seconds: float) -> tuple[float, float]:
     """The best rate of each in some turns, which take about as long as was asked for."""
     batch = STEPS * POOL
-    lengths = [max(int(rate(work, batch) * seconds / TURNS) // batch, 1) * batch for work in (ours, usual)]
-    turns = [[rate(work, length) for work, length in zip((ours, usual), lengths, strict=True)] for _ in range(TURNS)]
-    return max(mine for mine, _ in turns), max(theirs for _, theirs in turns)
+    with process(ours, ours=True) as mine, process(usual, ours=False) as theirs:
+        ways = [partial(lambda way, frames: way.submit(rate, frames).result(), way) for way in (mine, theirs)]
+        lengths = [max(int(measured(batch) * seconds / TURNS) // batch, 1) * batch for measured in ways]
+        turns = [[measured(length) for measured, length in zip(ways, lengths, strict=True)] for _ in range(TURNS)]
+    return max(turn[0] for turn in turns), max(turn[1] for turn in turns)
 
 
-CASES: tuple[tuple[str, float, Callable[[], Work], Callable[[], Work]], ...] = (
+CASES: tuple[tuple[str, float, Make, Make], ...] = (
     ("one game, skipped, grey, 84x84, stacked", 0, our_game, usual_game),
     ("replay: a step kept, 32 of them drawn at every fourth", 2, our_replay, usual_replay),
     ("priorities of a million: one new, 32 drawn and changed at every fourth", 10, our_priorities, usual_priorities),
@@ -293,9 +319,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="CPU seconds of each measurement, about")
     parser.add_argument("--page", type=Path, help="a file for the table in Markdown")
     args = parser.parse_args()
-    import torch
-
-    torch.set_num_threads(1)
     rows: list[tuple[str, ...]] = []
 
     def show(name: str, least: float, mine: float, theirs: float) -> None:
@@ -308,11 +331,10 @@ def main() -> int:
         )
 
     for name, least, ours, usual in CASES:
-        mine, theirs = compare(ours(), usual(), args.seconds)
+        mine, theirs = compare(ours, usual, args.seconds)
         show(name, least, mine, theirs)
         if ours is our_game:
-            emulator = bare_emulator()
-            bare = max(compare(emulator, emulator, args.seconds))
+            bare = max(compare(bare_emulator, bare_emulator, args.seconds))
             around = [1 / (1 / found - 1 / bare) for found in (mine, theirs)]
             show(f"the same without the emulator's own time ({bare:,.0f})", 2, *around)
     if args.page:
