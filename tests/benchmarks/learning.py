@@ -155,16 +155,16 @@ CASES = (
         "PongNoFrameskip-v4",
         50_000,
         HalfOfTeacher(20, worst=-21),
-        ("--buffer-size", "50000", "--learning-starts", "2000", "--teacher-steps", "50000", "--offline-steps", "8000"),
+        ("--buffer-size", "50000", "--learning-starts", "2000", "--teacher-steps", "50000", "--offline-steps", "4000"),
         teacher="dqn_atari-PongNoFrameskip-v4",
     ),
 )
 
 
-def play(case: Case, seed: int, work: Path, records: Records) -> str:
+def play(case: Case, seed: int, work: Path, records: Records, threads: int) -> str:
     """Train, or go on, and keep the record."""
     folder = work / f"{case.file_name}-{seed}"
-    train(case.command(seed, work), folder, CLEANRL_CHECKPOINT_EVERY_SECONDS="300")
+    train(case.command(seed, work), folder, CLEANRL_CHECKPOINT_EVERY_SECONDS="300", OMP_NUM_THREADS=str(threads))
     read = cache(lambda tag: read_curve(folder, tag))  # a long run's event file takes a while to read
     steps, values = read(case.target.tag)
     figures = case.target.measure(read, case.steps)
@@ -255,6 +255,7 @@ def main() -> int:
     parser = options(__doc__, str(WORK))
     parser.set_defaults(seeds=1)
     parser.add_argument("--only", nargs="*", help="cases, as algorithm:game")
+    parser.add_argument("--threads", type=int, default=1, help="cores of each run")
     args = parser.parse_args()
     cases = [case for case in CASES if not args.only or case.name in args.only]
     if not cases:
@@ -265,7 +266,9 @@ def main() -> int:
     missing += absent_teachers(missing, work)
     for taught in (False, True):  # whoever has a teacher waits for it
         jobs = [job for job in missing if bool(job[0].teacher) == taught]
-        work_through(jobs, lambda job: play(*job, work, records), lambda: report(records, args.out), args.jobs)
+        work_through(
+            jobs, lambda job: play(*job, work, records, args.threads), lambda: report(records, args.out), args.jobs
+        )
     good = report(records, args.out)
     print("\n".join(table(records)[0]))
     return 0 if good else 1
