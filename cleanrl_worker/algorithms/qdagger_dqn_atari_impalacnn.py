@@ -32,7 +32,7 @@ from cleanrl_worker.training.replay import Batch
 from cleanrl_worker.training.replay_frames import FrameReplay, make_frame_replay
 from cleanrl_worker.training.replay_torch import on_device
 from cleanrl_worker.training.run import Run, launch
-from cleanrl_worker.training.teacher import Floats, Teacher, find_teacher
+from cleanrl_worker.training.teacher import Floats, Teacher, find_teacher, vague_advice
 from cleanrl_worker.training.trajectories import fill
 
 OFFLINE_MODEL_EVERY = 100_000
@@ -253,7 +253,10 @@ def learn_offline(
         run.note(f"The student learns offline for {args.offline_steps} gradient steps ...")
     while done["offline_steps"] < args.offline_steps:
         batch = lessons.sample(args.batch_size)
-        figures = student.learn(Lesson(batch, teacher.advice(batch), np.ones(args.batch_size, np.float32)), 1.0)
+        advice = teacher.advice(batch)
+        if done["offline_steps"] == 0 and (remedy := vague_advice(advice, args.temperature)):
+            run.note(remedy, level="warning")
+        figures = student.learn(Lesson(batch, advice, np.ones(args.batch_size, np.float32)), 1.0)
         run.guard(loss=figures.loss)
         done["offline_steps"] += 1
         at = done["offline_steps"]

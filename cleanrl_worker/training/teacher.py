@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cleanrl_worker.training.replay import Batch
 
 Floats = npt.NDArray[np.float32]
+VAGUE = 0.98
+"""Advice with this share of the largest entropy or more tells one action from another only in its last digits."""
 
 
 @dataclass
@@ -41,6 +43,23 @@ class Teacher:
         scores = self.policy.values(batch.obs) / self.temperature
         scores = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(scores / scores.sum(axis=1, keepdims=True), np.float32)
+
+
+def vague_advice(advice: Floats, temperature: float) -> str:
+    """What to do about probabilities that are almost the same for all actions; empty when they say something.
+
+    Values that differ by a few hundredths, as those of games with rare rewards do, are drowned by a temperature of 1.
+    """
+    logs = np.log(np.maximum(advice, np.finfo(np.float32).tiny))
+    entropy = -(advice * logs).sum(axis=1).mean()
+    if entropy < VAGUE * np.log(advice.shape[1]):
+        return ""
+    apart = float((logs.max(axis=1) - logs.min(axis=1)).mean()) * temperature
+    remedy = f"try --temperature {apart / 4:.1g}" if apart > 0 else "take a teacher that has learned something"
+    return (
+        f"The teacher's advice is almost the same for every action: its values are {apart:.2g} apart, and --temperature "
+        f"{temperature:g} drowns that. The student learns little from it: {remedy}."
+    )
 
 
 def find_teacher(args: Any, envs: Envs, num_actions: int) -> Teacher:
