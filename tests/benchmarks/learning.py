@@ -236,7 +236,8 @@ def report(records: Records, out: Path) -> bool:
         "",
         (
             "Sizes that two cores allow. `python tests/benchmarks/learning.py` trains what has no record in "
-            "`records/learning` and writes this page and the curves from there."
+            "`records/learning` and writes this page and the curves from there. QDagger's teacher is a run of the dqn_atari "
+            "command beside it, trained again where only its record was left: its row says how good that one was."
         ),
         "",
         *origins(record for case in CASES for record in records.of(case.file_name)),
