@@ -43,6 +43,16 @@ PATIENCE_SECONDS = 60
 HINT_SECONDS = 10
 """After this long a run that has not begun says what it waits for."""
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
+CURVE_WIDTH = 40
+READ_RETURNS = """
+import json, sys
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+runs = EventMultiplexer(size_guidance={"scalars": 0}).AddRunsFromDirectory(sys.argv[1]).Reload()
+tag = "charts/episodic_return"
+names = [name for name, tags in runs.Runs().items() if tag in tags["scalars"]]
+print(json.dumps([event.value for name in names for event in runs.Scalars(name, tag)]))
+"""
+"""What a pod with TensorBoard in it runs to list the return of every episode below a folder."""
 METRICS_SECONDS = 2
 """How long the worker's figures are waited for: once it has ended, nobody answers at its address."""
 
@@ -98,6 +108,7 @@ def demonstrate(tools: Tools, values: Path | None) -> int:
     say(f"\nThe run ended after {time.monotonic() - started:.0f} s: {status['outcome']}. {status.get('message', '')}\n")
     if completed:
         open_the_claim(tools)
+        say(f"The return of its episodes over time (500 is perfect): {learned(tools)}\n")
     say(what_next(tools, status) if completed else what_went_wrong(tools, status))
     return 0 if completed else 1
 
@@ -147,8 +158,6 @@ def follow(tools: Tools) -> dict[str, Any]:
             told = len(transitions)
             if status.get("fsmState") == "TERM":
                 draw("")
-                if curve.returns:
-                    say(f"\n  Mean return of the episodes over time (500 is perfect): {curve.drawn()}\n")
                 return status
             waited = time.monotonic() - began
             if not transitions:
@@ -218,12 +227,9 @@ class Curve:
             self._seen = (done, value)
             self.returns.append(value)
         return (
-            f"           {done:4.0%} of the steps, {figures.get('steps_per_second', 0):,.0f} a second  {self.drawn()}"
+            f"           {done:4.0%} of the steps, {figures.get('steps_per_second', 0):,.0f} a second  "
+            f"{demo_local.curve(self.returns, CURVE_WIDTH)} {value:.0f}"
         )
-
-    def drawn(self) -> str:
-        """The curve so far and its last value."""
-        return f"{demo_local.curve(self.returns, 40)} {self.returns[-1]:.0f}" if self.returns else ""
 
     def _metrics(self, pod: str) -> dict[str, float]:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9464/proxy/metrics"
@@ -276,6 +282,19 @@ def open_the_claim(tools: Tools) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     tools.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
     tools.kubectl("wait", "-n", NAMESPACE, f"pod/{RUN}-reader", "--for=condition=Ready", "--timeout=60s")
+
+
+def learned(tools: Tools) -> str:
+    """The whole learning curve, as TensorBoard's files have it: a small run is over before anybody has looked twice."""
+    command = ("python", "-c", READ_RETURNS, "/run-data/tensorboard")
+    try:
+        answer = tools.kubectl("exec", "-n", NAMESPACE, f"{RUN}-reader", "--", *command)
+    except Refused as refusal:  # whoever may make pods may still not look into them
+        return f"not shown, {refusal}"
+    returns = json.loads(answer.splitlines()[-1])
+    recent = returns[-20:]
+    line = demo_local.curve(returns, CURVE_WIDTH)
+    return f"{line} {sum(recent) / len(recent):.0f} at the end" if recent else "no episode ended"
 
 
 def what_next(tools: Tools, status: dict[str, Any]) -> str:

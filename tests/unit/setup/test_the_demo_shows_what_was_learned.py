@@ -1,0 +1,56 @@
+"""However fast a machine is, the demo ends with the whole learning curve, and never fails for want of one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import demo
+import pytest
+
+from cleanrl_worker.training.writer import EventWriter
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> demo.Tools:
+    """The cluster's tools, whose `kubectl exec` runs here, on a claim that is a folder."""
+
+    def kubectl(*arguments: str) -> str:
+        command = arguments[arguments.index("--") + 1 :]
+        assert command[0] == "python"
+        here = [sys.executable, *(part.replace("/run-data", str(tmp_path)) for part in command[1:])]
+        return subprocess.run(here, capture_output=True, text=True, check=True).stdout
+
+    made = demo.Tools({}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
+    monkeypatch.setattr(made, "kubectl", kubectl)
+    return made
+
+
+def test_every_episode_of_every_attempt_is_in_the_curve(tools: demo.Tools, tmp_path: Path) -> None:
+    step, written = 0, {}
+    for returns in ([20.0] * 40, [100.0] * 20 + [200.0] * 20):
+        writer = EventWriter(tmp_path / "tensorboard" / "run")
+        writer.rewind(written, step)
+        for value in returns:
+            step += 10
+            writer.scalars({"charts/episodic_return": value, "charts/SPS": 1.0}, step)
+        written = writer.position()
+        writer.close()
+    assert demo.learned(tools) == f"{'▁' * 20}{'▅' * 10}{'█' * 10} 200 at the end"
+
+
+def test_a_run_without_an_ended_episode_says_so(tools: demo.Tools, tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path / "tensorboard" / "run")
+    writer.scalars({"charts/SPS": 1.0}, 1)
+    writer.close()
+    assert demo.learned(tools) == "no episode ended"
+
+
+def test_who_may_not_look_into_pods_is_told_and_sees_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: str) -> str:
+        raise demo.Refused("kubectl exec: forbidden")
+
+    tools = demo.Tools({}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
+    monkeypatch.setattr(tools, "kubectl", refuse)
+    assert demo.learned(tools) == "not shown, kubectl exec: forbidden"
