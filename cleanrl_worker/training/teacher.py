@@ -55,10 +55,11 @@ def vague_advice(advice: Floats, temperature: float) -> str:
     if entropy < VAGUE * np.log(advice.shape[1]):
         return ""
     apart = float((logs.max(axis=1) - logs.min(axis=1)).mean()) * temperature
-    remedy = f"try --temperature {apart / 4:.1g}" if apart > 0 else "take a teacher that has learned something"
+    if apart == 0:
+        return "The teacher values every action the same and teaches nothing: take one that has learned something."
     return (
         f"The teacher's advice is almost the same for every action: its values are {apart:.2g} apart, and --temperature "
-        f"{temperature:g} drowns that. The student learns little from it: {remedy}."
+        f"{temperature:g} drowns that. The student learns little from it: try --temperature {apart / 4:.1g}."
     )
 
 
