@@ -153,5 +153,7 @@ def _known_names() -> list[str]:
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=3)
+    """Names that look alike; else those of the family that was meant, as `sac` for `sac_continuous_action`."""
+    there, lower = list(known), name.lower()
+    close = difflib.get_close_matches(lower, there, n=3) or [each for each in there if each.startswith(f"{lower}_")][:3]
     return f"; did you mean {' or '.join(close)}?" if close else ""

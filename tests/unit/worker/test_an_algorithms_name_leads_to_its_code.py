@@ -31,6 +31,8 @@ def test_an_own_algorithm() -> None:
     ("name", "words"),
     [
         ("pppo", "did you mean ppo"),
+        ("PPO", "did you mean ppo"),
+        ("sac", "did you mean sac_atari or sac_continuous_action"),
         ("", "not registered"),
         ("cleanrl.../x", "write cleanrl.<name>"),
         ("cleanrl.a-b", "write cleanrl.<name>"),
