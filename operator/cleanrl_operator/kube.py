@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio import client, config
+from pydantic_core import from_json
 
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
 
@@ -242,7 +242,7 @@ def _error(asked: str, status: int, headers: Mapping[str, str], content: Object)
 
 def _parse(data: bytes) -> Object:
     try:
-        content = json.loads(data)
+        content = from_json(data)
     except ValueError:
         return {"message": data[:200].decode(errors="replace")}
     return content if isinstance(content, dict) else {}

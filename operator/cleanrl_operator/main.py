@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import os
 import sys
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import kopf
+import uvloop
 
 from cleanrl_operator import logs
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
@@ -86,16 +88,15 @@ async def watch(operator: Operator) -> None:
     registry = kopf.OperatorRegistry()
     register(registry, operator, loop.call_soon_threadsafe)
     names = operator.settings.namespaces
-    kopf_runs = asyncio.create_task(
-        asyncio.to_thread(
-            kopf.run,
-            registry=registry,
-            clusterwide=not names,
-            namespaces=names,
-            standalone=True,
-            stop_flag=stop,
-        )
-    )
+
+    def run_kopf() -> None:
+        options: dict[str, Any] = {"clusterwide": not names, "namespaces": names, "standalone": True, "stop_flag": stop}
+        with contextlib.suppress(
+            asyncio.CancelledError
+        ):  # one of its tasks was cancelled: it has ended, like any other way
+            uvloop.run(kopf.operator(registry=registry, **options))
+
+    kopf_runs = asyncio.create_task(asyncio.to_thread(run_kopf))
     try:
         await asyncio.shield(kopf_runs)
     except asyncio.CancelledError:
@@ -123,7 +124,7 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"cleanrl-operator: {error}\n")
         return 2
-    return asyncio.run(run(settings))
+    return uvloop.run(run(settings))
 
 
 if __name__ == "__main__":

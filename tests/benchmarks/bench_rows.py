@@ -30,6 +30,7 @@ COMMANDS = {
     "replay": Command(("replay.py",), 3),
     "starts": Command(("starts.py", "--page", "docs/benchmarks/starts.md"), 4),
     "frames": Command(("frames.py", "--page", "docs/benchmarks/frames.md"), 2),
+    "pictures": Command(("pictures.py", "--page", "docs/benchmarks/pictures.md"), 30),
     "resume": Command(("resume.py",), 10),
     "metrics_scale": Command(("metrics_scale.py",), 1),
     "tensorboard_scale": Command(("tensorboard_scale.py",), 3),
@@ -126,6 +127,8 @@ ROWS = [
     *_throughput(),
     *_scores(),
     *_images(),
+    Row("Learning", "algorithms for images that learn a small game of pictures", "pictures",
+        r"^(\d+) of 20 learned the game", "at least", 20),
     Row("Learning", "DoorKey 6x6 by way of 5x5: seeds of five that solve it", "curriculum",
         r"^\| 5x5 until .*?\| 5 \| (\d) \|", "at least", 5),
     *(

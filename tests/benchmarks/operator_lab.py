@@ -51,6 +51,10 @@ class NotReached(Exception):
     """Something did not happen in time."""
 
 
+class GivenUp(NotReached):
+    """The API server gave up on a request that takes longer than a minute (504); what it had done by then is done."""
+
+
 # -- the cluster
 
 
@@ -236,8 +240,17 @@ class Client:
         async with self._session.request(method, path, data=data, headers={"Content-Type": patch}) as answer:
             content = await answer.read()
             if answer.status >= 300:
-                raise NotReached(f"{method} {path}: {answer.status} {content[:300]!r}")
+                kind = GivenUp if answer.status == 504 else NotReached
+                raise kind(f"{method} {path}: {answer.status} {content[:300]!r}")
             return dict(json.loads(content))
+
+    async def empty(self, path: str) -> None:
+        """Delete a collection, without the grace that pods are usually given, however large it is."""
+        for _ in range(100):
+            with contextlib.suppress(GivenUp):
+                await self("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+                return
+        raise NotReached(f"{path} does not become empty")
 
     async def items(self, path: str) -> list[Object]:
         found: list[Object] = []

@@ -46,7 +46,6 @@ from operator_lab import (
 
 Object = dict[str, Any]
 PARTS = ("burst", "backlog", "single", "events")
-GRACE_ZERO: Object = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
 
 def jobs_path(namespace: str, name: str = "") -> str:
@@ -65,9 +64,8 @@ def job_body(name: str) -> Object:
 
 async def clean(client: Client, namespace: str) -> None:
     """Delete everything of a part, so that the next one finds the machine quiet."""
-    await client("DELETE", runs_path(namespace), GRACE_ZERO)
-    await client("DELETE", jobs_path(namespace), GRACE_ZERO)
-    await client("DELETE", pods_path(namespace), GRACE_ZERO)
+    for path in (runs_path(namespace), jobs_path(namespace), pods_path(namespace)):
+        await client.empty(path)
     deadline = time.monotonic() + 600
     while (await client("GET", pods_path(namespace) + "?limit=1"))["items"]:
         if time.monotonic() > deadline:
