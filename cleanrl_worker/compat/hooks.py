@@ -62,7 +62,7 @@ class _PostImportFinder(importlib.abc.MetaPathFinder):
         finally:
             self._looking.now = False
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
-            self._extend(spec.loader, self.patches.pop(fullname))
+            self._extend(spec.loader, fullname)
         return spec
 
     def _ordinary_spec(
@@ -76,13 +76,12 @@ class _PostImportFinder(importlib.abc.MetaPathFinder):
                     return spec
         return None
 
-    @staticmethod
-    def _extend(loader: importlib.abc.Loader, patches: list[Patch]) -> None:
+    def _extend(self, loader: importlib.abc.Loader, fullname: str) -> None:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            for patch in patches:
+            for patch in self.patches.pop(fullname, ()):  # not before: who only asks for a spec imports nothing
                 _apply(patch, module)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,12 @@ def double(module: ModuleType) -> None:
 def test_a_patch_waits_for_its_library(library: str) -> None:
     apply_when_imported(Patch("double", library, double))
     assert library not in sys.modules
+    assert importlib.import_module(library).value == 2
+
+
+def test_who_only_looks_for_a_library_does_not_use_the_patch_up(library: str) -> None:
+    apply_when_imported(Patch("double", library, double))
+    assert importlib.util.find_spec(library) is not None
     assert importlib.import_module(library).value == 2
 
 
