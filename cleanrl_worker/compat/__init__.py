@@ -10,7 +10,16 @@ goes on without it.
 
 from __future__ import annotations
 
-from cleanrl_worker.compat import gym_alias, gym_make, gymnasium029, jax_numpy, models, tracking
+from cleanrl_worker.compat import (
+    gym_alias,
+    gym_make,
+    gymnasium029,
+    jax_numpy,
+    models,
+    multi_agent,
+    procgen_alias,
+    tracking,
+)
 from cleanrl_worker.compat.hooks import Patch, apply_when_imported
 from cleanrl_worker.compat.requirements import MissingModule, foreign_requirements
 from cleanrl_worker.compat.site import SITE_FLAG, child_environment, site_directory
@@ -29,11 +38,16 @@ PATCHES: tuple[Patch, ...] = (
     Patch("FastLane, registrations, procedural generation and video in gym.make", "gymnasium", gym_make.patch),
     Patch("wrappers forward attributes", "gymnasium.core", gymnasium029.patch_core),
     Patch("old wrapper names", "gymnasium.wrappers", gymnasium029.patch_wrappers),
+    Patch("wrappers around gym 0.23's vectors", "gymnasium.wrappers", gym_alias.patch_wrappers),
     Patch("RecordVideo.enabled and .path", "gymnasium.wrappers.rendering", gymnasium029.patch_record_video),
     Patch("same-step autoreset (sync)", "gymnasium.vector.sync_vector_env", gymnasium029.patch_sync_vector),
     Patch("same-step autoreset (async)", "gymnasium.vector.async_vector_env", gymnasium029.patch_async_vector),
     Patch("envpool's gym interface", "envpool", gym_alias.patch_envpool),
+    Patch("concat_vec_envs_v1(base_class='gym')", "supersuit", multi_agent.patch_supersuit),
+    Patch("ROMs for several players", "pettingzoo.atari.base_atari_env", multi_agent.patch_roms),
     Patch("jnp.clip(a_min=..., a_max=...)", "jax.numpy", jax_numpy.patch_clip),
+    Patch("jax.tree_map", "jax", jax_numpy.patch_tree_map),
+    Patch("train states of dataclasses", "flax.training.train_state", jax_numpy.patch_train_state),
     Patch("TensorBoard folder", "torch.utils.tensorboard.writer", tracking.patch_summary_writer),
     Patch("TensorBoard folder (tensorboardX)", "tensorboardX.writer", tracking.patch_summary_writer),
     Patch("W&B defaults", "wandb", tracking.patch_wandb),
@@ -56,5 +70,6 @@ def install(*, foreign: bool = True) -> None:
     _installed = True
     tracking.set_wandb_environment()
     gym_alias.install()
+    procgen_alias.install()
     for patch in PATCHES:
         apply_when_imported(patch)

@@ -1,8 +1,8 @@
 """`import gym` gives gymnasium, where no real gym is installed.
 
 `gym.x` is the very module `gymnasium.x`, so classes are identical whichever way a script came to them. Installed
-libraries that merely probe for gym are told the truth, that there is none. envpool's "gym" interface becomes the old one
-that such scripts expect: `reset` returns observations, `step` four values.
+libraries that merely probe for gym are told the truth, that there is none. A script that takes four values from `step`
+gets the interface of gym 0.23 (see `gym023`), and envpool's "gym" interface is always that.
 """
 
 from __future__ import annotations
@@ -42,17 +42,32 @@ class _GymAlias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         real = _real_name(module.__name__)
         assert real is not None
         if module.__name__ == "gym":
-            say("the script imports gym, which is not installed: it gets gymnasium instead")
+            _announce()
         sys.modules[module.__name__] = importlib.import_module(real)  # the import machinery returns what stands here
+
+
+def _announce() -> None:
+    from cleanrl_worker.compat import gym023
+
+    if gym023.takes_four_values([_asking_file(), Path(sys.argv[0])]):
+        gym023.speak()
+        say("the script imports gym, which is not installed: it gets gymnasium instead, in the interface of gym 0.23")
+    else:
+        say("the script imports gym, which is not installed: it gets gymnasium instead")
 
 
 def _asked_by_library() -> bool:
     """Whether the import statement under way stands in an installed package."""
+    folders = _asking_file().parts
+    return "site-packages" in folders or "dist-packages" in folders
+
+
+def _asking_file() -> Path:
+    """The file whose import statement is under way."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to look at one's caller
     while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
         frame = frame.f_back
-    folders = Path(frame.f_code.co_filename).parts if frame is not None else ()
-    return "site-packages" in folders or "dist-packages" in folders
+    return Path(frame.f_code.co_filename if frame is not None else "")
 
 
 def _real_name(fullname: str) -> str | None:
@@ -71,6 +86,14 @@ def install() -> None:
         sys.meta_path.append(_ALIAS)
 
 
+def patch_wrappers(wrappers: Any) -> None:
+    from cleanrl_worker.compat import (
+        gym023_wrappers,
+    )  # which needs gymnasium, and that is not imported before the script does
+
+    gym023_wrappers.patch(wrappers)
+
+
 def patch_envpool(envpool: Any) -> None:
     """Only where the script's gym is our alias: with a real gym installed, envpool's own interface is right."""
     original = envpool.make
@@ -84,29 +107,39 @@ def patch_envpool(envpool: Any) -> None:
 
 
 def _old_interface(pool: Any) -> Any:
-    import gymnasium
     import numpy as np
 
-    from cleanrl_worker.fastlane.wrapper import announce_vector, count_vector_step
+    from cleanrl_worker.compat.gym023_vector import OldVectorEnv
 
-    class OldInterface(gymnasium.Env[Any, Any]):
-        """An envpool as gym 0.23 saw it."""
+    class OldPool(OldVectorEnv):
+        """An envpool as gym 0.23 saw it: `infos` is one dict of arrays, and an ended game restarts in the next step."""
 
         def __init__(self) -> None:
+            super().__init__(pool.num_envs, pool.observation_space, pool.action_space)
             self.pool = pool
-            self.observation_space = pool.observation_space
-            self.action_space = pool.action_space
-            announce_vector(self)
 
         def reset(self, **_: Any) -> Any:
             return pool.reset()[0]
 
         def step(self, action: Any) -> Any:
-            observations, rewards, terminated, truncated, infos = pool.step(action)
-            count_vector_step(self, rewards)
-            infos.setdefault("terminated", terminated.astype(np.int32))
-            infos["TimeLimit.truncated"] = truncated
-            return observations, rewards, np.logical_or(terminated, truncated), infos
+            result = _four_values(pool.step(action), np)
+            self.count(result[1])
+            return result
+
+        def xla(self) -> Any:
+            """envpool's functions for use inside jax, of which `recv` and `step` return the four values."""
+            import jax.numpy as jnp
+
+            handle, receive, send, step = pool.xla()
+
+            def old(function: Any) -> Any:
+                def call(*args: Any) -> Any:
+                    new_handle, result = function(*args)
+                    return new_handle, _four_values(result, jnp)
+
+                return call
+
+            return handle, old(receive), send, old(step)
 
         def close(self) -> None:
             pool.close()
@@ -114,4 +147,11 @@ def _old_interface(pool: Any) -> Any:
         def __getattr__(self, name: str) -> Any:
             return getattr(pool, name)
 
-    return OldInterface()
+    return OldPool()
+
+
+def _four_values(result: tuple[Any, ...], numpy: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """envpool's five values as four, in arrays of numpy or of jax."""
+    observations, rewards, terminated, truncated, infos = result
+    infos = {"terminated": terminated.astype(numpy.int32), **infos, "TimeLimit.truncated": truncated}
+    return observations, rewards, numpy.logical_or(terminated, truncated), infos

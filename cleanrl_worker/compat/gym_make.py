@@ -2,7 +2,7 @@
 
 In order: register the environments of packages that gymnasium no longer registers by itself, replace versions that no
 longer exist, render to arrays when somebody will look, decide about procedural generation, record video, and put the
-FastLane wrapper around it all.
+FastLane wrapper around it all; for a script of gym 0.23 it also gets its `seed` method.
 """
 
 from __future__ import annotations
@@ -112,9 +112,15 @@ def _wrapped(env: Any, index: int) -> Any:
         env = ProceduralGenerationWrapper(env, procedural in _TRUE, fixed_seed=_fixed_seed())
     if index == 0 and _video_wanted() and env.render_mode in ("rgb_array", "rgb_array_list"):
         env = _recorded(env)
+    from cleanrl_worker.compat import gym023
     from cleanrl_worker.fastlane.wrapper import FastLaneTelemetryWrapper
 
-    return FastLaneTelemetryWrapper(env)
+    wrapped: Any = FastLaneTelemetryWrapper(env)
+    if not gym023.spoken():
+        return wrapped
+    from cleanrl_worker.compat.gym023_vector import SeedMethodWrapper
+
+    return SeedMethodWrapper(wrapped)
 
 
 def _fixed_seed() -> int:

@@ -21,7 +21,7 @@ class FinalInfos(list[Any]):
     """`infos["final_info"]` both ways: 0.29's list of one dict or None per environment, and 1.x's dict of arrays."""
 
     def __init__(self, batched: dict[str, Any], present: Any) -> None:
-        super().__init__(_member(batched, index) if there else None for index, there in enumerate(present))
+        super().__init__(member(batched, index) if there else None for index, there in enumerate(present))
         self._batched = batched
 
     def __getitem__(self, key: Any) -> Any:
@@ -53,7 +53,7 @@ def old_infos(infos: dict[str, Any]) -> dict[str, Any]:
     return infos
 
 
-def _member(batched: dict[str, Any], index: int) -> dict[str, Any]:
+def member(batched: dict[str, Any], index: int) -> dict[str, Any]:
     """The info of one environment out of the batched one."""
     return dict(_member_items(batched, index))
 
@@ -62,7 +62,7 @@ def _member_items(batched: dict[str, Any], index: int) -> Iterator[tuple[str, An
     for key, value in batched.items():
         mask = batched.get(f"_{key}")
         if mask is not None and mask[index]:
-            yield key, _member(value, index) if isinstance(value, dict) else value[index]
+            yield key, member(value, index) if isinstance(value, dict) else value[index]
 
 
 def patch_sync_vector(module: ModuleType) -> None:
@@ -74,10 +74,14 @@ def patch_async_vector(module: ModuleType) -> None:
 
 
 def _patch_vector(vector: Any, method: str, same_step: Any) -> None:
-    """Reset in the same step by default, infos as in 0.29, and steps counted for FastLane."""
+    """Reset in the same step by default, infos as in 0.29, and steps counted for FastLane.
+
+    For a script of gym 0.23 `reset` and `step` return what they did there, see `gym023`.
+    """
+    from cleanrl_worker.compat import gym023
     from cleanrl_worker.fastlane.wrapper import announce_vector, count_vector_step
 
-    original_init, original_step = vector.__init__, getattr(vector, method)
+    original_init, original_step, original_reset = vector.__init__, getattr(vector, method), vector.reset
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
         kwargs.setdefault("autoreset_mode", same_step)
@@ -88,9 +92,16 @@ def _patch_vector(vector: Any, method: str, same_step: Any) -> None:
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         observations, rewards, terminations, truncations, infos = original_step(self, *args, **kwargs)
         count_vector_step(self, rewards)
+        if gym023.spoken():
+            return gym023.old_step((observations, rewards, terminations, truncations, infos))
         return observations, rewards, terminations, truncations, old_infos(infos)
 
+    def reset(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original_reset(self, *args, **kwargs)
+        return result[0] if gym023.spoken() else result
+
     vector.__init__ = __init__
+    vector.reset = reset
     setattr(vector, method, step)
 
 

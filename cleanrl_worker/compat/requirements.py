@@ -19,8 +19,8 @@ _DISTRIBUTIONS = {
     "stable_baselines3": "stable-baselines3",
     "yaml": "pyyaml",
 }
-_PROVIDED = frozenset({"gym"})
-"""Imports that a patch of ours answers."""
+_ANSWERED = {"gym": "gymnasium", "procgen": "envpool"}
+"""Imports that a patch of ours answers, where the other module is installed."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def foreign_requirements(script: str | Path) -> list[MissingModule]:
             top = module.partition(".")[0]
             namespace = any((root / top).is_dir() for root in roots)
             if top not in missing and not namespace and not _available(top):
-                distribution = _DISTRIBUTIONS.get(top, top)
+                needed = _ANSWERED.get(top, top)  # no longer to be had, or not for this Python
+                distribution = _DISTRIBUTIONS.get(needed, needed)
                 missing[top] = MissingModule(top, source.name, f"python -m pip install {distribution}")
     return sorted(missing.values(), key=lambda item: item.module)
 
@@ -87,9 +88,9 @@ def _local_file(module: str, roots: list[Path]) -> Path | None:
 
 
 def _available(top: str) -> bool:
-    if top in _PROVIDED or top in sys.builtin_module_names or top in sys.stdlib_module_names:
+    if top in sys.builtin_module_names or top in sys.stdlib_module_names:
         return True
     try:
-        return importlib.util.find_spec(top) is not None
+        return any(importlib.util.find_spec(name) is not None for name in (top, _ANSWERED.get(top, top)))
     except (ImportError, ValueError):
         return False

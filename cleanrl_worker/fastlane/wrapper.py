@@ -135,6 +135,20 @@ def count_vector_step(vector: object, rewards: Any) -> None:
         lane.publisher.step(len(rewards), rewards)
 
 
+def count_vector_episode(vector: object, episode_return: float, length: int) -> None:
+    """An episode ended in one of the environments of a vector that no wrapper of ours is around."""
+    lane = _shared_lane()
+    if lane.vector() is vector:
+        lane.publisher.episode(episode_return, length)
+
+
+def show_vector(vector: object, pictures: Any) -> None:
+    """Show the pictures of a vector's environments, one for each, when it is time for a frame."""
+    lane = _shared_lane()
+    if lane.vector() is vector and lane.publisher.frame_due():
+        lane.publisher.frame([pictures[slot] for slot in lane.publisher.shown_slots if slot < len(pictures)])
+
+
 def reload_fastlane_config() -> None:
     """Read the environment variables again; environments made from now on use them, from slot 0."""
     global _lane

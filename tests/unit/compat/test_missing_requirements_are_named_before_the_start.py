@@ -58,3 +58,17 @@ def test_a_script_that_cannot_be_parsed_gives_no_requirements(checkout: Path, so
 
 def test_a_script_that_does_not_exist(tmp_path: Path) -> None:
     assert names(tmp_path / "nothing.py") == []
+
+
+def test_what_answers_for_a_package_that_cannot_be_installed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    script = checkout / "cleanrl" / "s.py"
+    script.write_text("import gym\nfrom procgen import ProcgenEnv\n")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: object() if name in ("gymnasium", "envpool") else None
+    )
+    assert foreign_requirements(script) == []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name == "gymnasium" else None)
+    (missing,) = foreign_requirements(script)
+    assert str(missing) == "s.py imports procgen, which is not installed: python -m pip install envpool"
