@@ -70,7 +70,7 @@ def _defines_main(module_name: str) -> bool:
 
 def _run_upstream(script: str) -> int:
     checkout = Path(os.environ.get(registry.UPSTREAM_DIR, ""))
-    path = checkout / "cleanrl" / f"{script}.py"
+    path = registry.upstream_script(checkout, script)
     if not script.isidentifier() or not path.is_file():
         raise SystemExit(f"there is no script {path}; {registry.UPSTREAM_DIR} must name an upstream checkout")
     os.environ.pop(link.ENV_FD, None)

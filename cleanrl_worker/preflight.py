@@ -69,8 +69,8 @@ def look(config: CleanRLWorkerConfig, env: Mapping[str, str]) -> Findings:
     if algorithm is not None and algorithm.upstream_dir is not None:
         from cleanrl_worker.compat.requirements import foreign_requirements
 
-        script = algorithm.upstream_dir / "cleanrl" / f"{algorithm.target.removeprefix('cleanrl.')}.py"
-        problems += [str(missing) for missing in foreign_requirements(script)]
+        script = registry.upstream_script(algorithm.upstream_dir, algorithm.target)
+        problems += [str(missing) for missing in foreign_requirements(script, algorithm.upstream_dir)]
     return Findings(algorithm, sets, problems)
 
 

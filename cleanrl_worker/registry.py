@@ -2,7 +2,7 @@
 
 - a name of `DEFAULT_ALGO_REGISTRY` (`ppo`): one of this package's own algorithms;
 - `plugin.<name>`: a module that another distribution registers under the entry point group `cleanrl_worker.algorithms`;
-- `cleanrl.<name>`: the unmodified script `cleanrl/<name>.py` of an upstream checkout, whose folder is named by
+- `cleanrl.<name>`: the unmodified script `cleanrl/<name>.py` (or `cleanrl/<name>/<name>.py`) of an upstream checkout, named by
   `CLEANRL_UPSTREAM_DIR` or `extras.upstream_dir`.
 
 Nothing is imported to resolve a name.
@@ -83,7 +83,9 @@ def resolve(name: str, upstream_dir: str | None = None) -> Algorithm:
         return replace(algorithm, target=_plugin_target(name))
     if algorithm.kind == "upstream":
         checkout = _checkout(name, upstream_dir)
-        return replace(algorithm, upstream_dir=checkout, argparse=_reads_flags_with_argparse(_script(checkout, name)))
+        return replace(
+            algorithm, upstream_dir=checkout, argparse=_reads_flags_with_argparse(upstream_script(checkout, name))
+        )
     if importlib.util.find_spec(algorithm.target) is None:
         raise UnknownAlgorithmError(
             f"Algorithm {name!r} is registered, but this installation has no module {algorithm.target}; "
@@ -126,15 +128,18 @@ def _checkout(name: str, folder: str | None) -> Path:
             f"{name!r} runs from an upstream CleanRL checkout: name its folder in {UPSTREAM_DIR} or extras.upstream_dir"
         )
     checkout = Path(folder).absolute()
-    script = _script(checkout, name)
+    script = upstream_script(checkout, name)
     if not script.is_file():
         there = sorted(f"cleanrl.{path.stem}" for path in script.parent.glob("*.py"))
         raise UnknownAlgorithmError(f"There is no cleanrl/{script.name} in {checkout}{_suggest(name, there)}")
     return checkout
 
 
-def _script(checkout: Path, name: str) -> Path:
-    return checkout / "cleanrl" / f"{name.removeprefix('cleanrl.')}.py"
+def upstream_script(checkout: Path, name: str) -> Path:
+    """Where the checkout has `cleanrl.<name>`: scripts with files of their own stand in a folder of their name."""
+    plain = name.removeprefix("cleanrl.")
+    script, in_folder = (checkout / "cleanrl" / path for path in (f"{plain}.py", f"{plain}/{plain}.py"))
+    return in_folder if in_folder.is_file() and not script.is_file() else script
 
 
 def _reads_flags_with_argparse(script: Path) -> bool:

@@ -19,6 +19,10 @@ _DISTRIBUTIONS = {
     "stable_baselines3": "stable-baselines3",
     "yaml": "pyyaml",
 }
+_NO_PACKAGE = dict.fromkeys(
+    ("isaacgym", "isaacgymenvs"),
+    "no package index has it for this Python (NVIDIA's Isaac Gym is a download for Python 3.6 to 3.8 with a GPU)",
+)
 _ANSWERED = {"gym": "gymnasium", "procgen": "envpool"}
 """Imports that a patch of ours answers, where the other module is installed."""
 
@@ -29,21 +33,21 @@ class MissingModule:
     script: str
     """The file that imports it."""
     command: str
-    """What installs it."""
+    """What installs it, or why nothing does."""
 
     def __str__(self) -> str:
         return f"{self.script} imports {self.module}, which is not installed: {self.command}"
 
 
-def foreign_requirements(script: str | Path) -> list[MissingModule]:
+def foreign_requirements(script: str | Path, checkout: str | Path | None = None) -> list[MissingModule]:
     """The modules that the script cannot do without and this Python does not have, one entry each, by name.
 
     Imports that run unconditionally count, in the script and in the files of its checkout that it imports; one inside
     `try`, `if` or a function is the script's own business. A script that cannot be read or parsed has no requirements
-    here: running it gives the better error.
+    here: running it gives the better error. The checkout is the folder above the script's unless it is named.
     """
     path = Path(script).resolve()
-    roots = [path.parent, path.parent.parent]  # cleanrl/<name>.py: the folder itself and the checkout
+    roots = [path.parent, Path(checkout).resolve() if checkout else path.parent.parent]
     missing: dict[str, MissingModule] = {}
     pending, seen = [path], set[Path]()
     while pending:
@@ -57,11 +61,12 @@ def foreign_requirements(script: str | Path) -> list[MissingModule]:
                 pending.append(local)
                 continue
             top = module.partition(".")[0]
-            namespace = any((root / top).is_dir() for root in roots)
-            if top not in missing and not namespace and not _available(top):
+            here = _local_file(top, roots) or any(next((root / top).rglob("*.py"), None) for root in roots)
+            if top not in missing and not here and not _available(top):
                 needed = _ANSWERED.get(top, top)  # no longer to be had, or not for this Python
                 distribution = _DISTRIBUTIONS.get(needed, needed)
-                missing[top] = MissingModule(top, source.name, f"python -m pip install {distribution}")
+                remedy = _NO_PACKAGE.get(top, f"python -m pip install {distribution}")
+                missing[top] = MissingModule(top, source.name, remedy)
     return sorted(missing.values(), key=lambda item: item.module)
 
 

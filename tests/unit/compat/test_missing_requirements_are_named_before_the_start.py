@@ -72,3 +72,22 @@ def test_what_answers_for_a_package_that_cannot_be_installed(checkout: Path, mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name == "gymnasium" else None)
     (missing,) = foreign_requirements(script)
     assert str(missing) == "s.py imports procgen, which is not installed: python -m pip install envpool"
+
+
+def test_a_script_in_a_folder_of_its_own_finds_the_checkout(checkout: Path) -> None:
+    folder = checkout / "cleanrl" / "s"
+    folder.mkdir()
+    (folder / "beside.py").write_text("import numpy\n")
+    (folder / "s.py").write_text("from beside import thing\nfrom cleanrl_utils import buffers\n")
+    found = [missing.module for missing in foreign_requirements(folder / "s.py", checkout)]
+    assert found == ["a_missing_helper"]
+
+
+def test_what_cannot_be_had_is_said_instead_of_a_command(checkout: Path) -> None:
+    (checkout / "cleanrl" / "isaacgym").mkdir()
+    (checkout / "cleanrl" / "isaacgym" / "notes.toml").write_text("a folder of its name is no module\n")
+    script = checkout / "cleanrl" / "s.py"
+    script.write_text("import isaacgym\n")
+    (missing,) = foreign_requirements(script)
+    assert "no package index has it for this Python" in str(missing)
+    assert "pip install" not in str(missing)

@@ -10,7 +10,7 @@ import pytest
 
 import cleanrl_worker
 from cleanrl_worker import registry, runtime
-from cleanrl_worker.registry import UnknownAlgorithmError, parse, resolve
+from cleanrl_worker.registry import UnknownAlgorithmError, parse, resolve, upstream_script
 
 
 def test_the_registry_holds_all_of_them() -> None:
@@ -75,6 +75,15 @@ def test_upstream_checkouts(tmp_path: Path) -> None:
         resolve("cleanrl.pppo", str(tmp_path))
     with pytest.raises(UnknownAlgorithmError, match="CLEANRL_UPSTREAM_DIR"):
         resolve("cleanrl.ppo", None)
+
+
+def test_upstream_scripts_in_folders_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "cleanrl" / "deep").mkdir(parents=True)
+    (tmp_path / "cleanrl" / "deep" / "deep.py").write_text("import argparse\n")
+    assert resolve("cleanrl.deep", str(tmp_path)).argparse
+    assert upstream_script(tmp_path, "cleanrl.deep") == tmp_path / "cleanrl" / "deep" / "deep.py"
+    (tmp_path / "cleanrl" / "deep.py").write_text("")
+    assert upstream_script(tmp_path, "cleanrl.deep") == tmp_path / "cleanrl" / "deep.py"
 
 
 def test_the_worker_describes_itself() -> None:
