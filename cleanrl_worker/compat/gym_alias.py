@@ -101,15 +101,23 @@ def patch_envpool(envpool: Any) -> None:
     def make(task_id: str, env_type: str, **kwargs: Any) -> Any:
         if env_type != "gym" or sys.modules.get("gym") is not sys.modules.get("gymnasium"):
             return original(task_id, env_type, **kwargs)
+        from cleanrl_worker.fastlane.settings import FastLaneSettings
+
+        if FastLaneSettings.from_env().shown_slots:
+            kwargs.setdefault("render_mode", "rgb_array")
         return _old_interface(original(task_id, "gymnasium", **kwargs))
 
-    envpool.make = make
+    def make_gym(task_id: str, **kwargs: Any) -> Any:
+        return make(task_id, "gym", **kwargs)
+
+    envpool.make, envpool.make_gym = make, make_gym
 
 
 def _old_interface(pool: Any) -> Any:
     import numpy as np
 
     from cleanrl_worker.compat.gym023_vector import OldVectorEnv
+    from cleanrl_worker.fastlane.wrapper import show_vector
 
     class OldPool(OldVectorEnv):
         """An envpool as gym 0.23 saw it: `infos` is one dict of arrays, and an ended game restarts in the next step."""
@@ -124,7 +132,11 @@ def _old_interface(pool: Any) -> Any:
         def step(self, action: Any) -> Any:
             result = _four_values(pool.step(action), np)
             self.count(result[1])
+            show_vector(self, self._pictures)
             return result
+
+        def _pictures(self, slots: tuple[int, ...]) -> list[Any]:
+            return list(pool.render(np.array([slot for slot in slots if slot < self.num_envs], np.int32)))
 
         def xla(self) -> Any:
             """envpool's functions for use inside jax, of which `recv` and `step` return the four values."""

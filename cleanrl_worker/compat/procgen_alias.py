@@ -94,7 +94,7 @@ def _environment_class() -> type:
             self.count(step.rewards)
             for episode in step.episodes:
                 count_vector_episode(self, episode.ret, episode.length)
-            show_vector(self, observations["rgb"])
+            show_vector(self, lambda slots: [observations["rgb"][slot] for slot in slots if slot < self.num_envs])
             done = step.terminated | step.truncated
             return observations, step.rewards, done, [{} for _ in range(self.num_envs)]
 

@@ -93,9 +93,20 @@ class _Lane:
         self.publisher = Publisher.from_env()
         self.pictures: dict[int, Image] = {}
         self.waiting_for: set[int] = set()
-        self.vector: Callable[[], object | None] = lambda: None
-        """Who counts the steps instead of the environments, as long as it lives."""
+        self._vectors: list[weakref.ref[object]] = []
         self._next_slot = 0
+
+    def vector(self) -> object | None:
+        """Who counts the steps instead of the environments: the oldest vector environment that lives."""
+        while self._vectors:
+            vector = self._vectors[0]()
+            if vector is not None:
+                return vector
+            del self._vectors[0]
+        return None
+
+    def add_vector(self, vector: object) -> None:
+        self._vectors.append(weakref.ref(vector))
 
     def join(self) -> int:
         slot = self._next_slot
@@ -122,10 +133,11 @@ def _shared_lane() -> _Lane:
 
 
 def announce_vector(vector: object) -> None:
-    """This vector environment will call `count_vector_step`. The first one counts: a later one is an evaluation's."""
-    lane = _shared_lane()
-    if lane.vector() is None:
-        lane.vector = weakref.ref(vector)
+    """This vector environment will call `count_vector_step`. The first one counts: a later one is an evaluation's.
+
+    Where the first is gone, as in a script that trains in two phases, the next one counts.
+    """
+    _shared_lane().add_vector(vector)
 
 
 def count_vector_step(vector: object, rewards: Any) -> None:
@@ -142,11 +154,11 @@ def count_vector_episode(vector: object, episode_return: float, length: int) -> 
         lane.publisher.episode(episode_return, length)
 
 
-def show_vector(vector: object, pictures: Any) -> None:
-    """Show the pictures of a vector's environments, one for each, when it is time for a frame."""
+def show_vector(vector: object, pictures: Callable[[tuple[int, ...]], list[Any]]) -> None:
+    """Show some of a vector's environments when it is time for a frame; `pictures` gives those with these indices."""
     lane = _shared_lane()
     if lane.vector() is vector and lane.publisher.frame_due():
-        lane.publisher.frame([pictures[slot] for slot in lane.publisher.shown_slots if slot < len(pictures)])
+        lane.publisher.frame(lambda: pictures(lane.publisher.shown_slots))
 
 
 def reload_fastlane_config() -> None:

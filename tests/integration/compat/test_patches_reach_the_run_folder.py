@@ -57,6 +57,26 @@ def test_steps_are_those_of_the_training_loop(run_script: RunScript, run_id: str
     assert found is not None and found.env_steps == 100
 
 
+def test_steps_go_on_counting_in_a_script_of_two_phases(run_script: RunScript, run_id: str) -> None:
+    done = run_script("two_phases_like.py", **FASTLANE)
+    assert done.returncode == 0, done.stderr
+    found = metrics.read(run_id)
+    assert found is not None and found.env_steps == 70
+
+
+@pytest.mark.parametrize("script", ["envpool_like.py", "procgen_like.py"])
+def test_environments_that_a_library_steps_in_one_piece_are_counted_and_shown(
+    run_script: RunScript, run_id: str, script: str
+) -> None:
+    done = run_script(script, **FASTLANE)
+    assert done.returncode == 0, done.stderr
+    found = metrics.read(run_id)
+    assert found is not None
+    assert found.env_steps == 1200
+    assert found.frames > 0
+    assert RingReader(run_id).latest_frame() is not None
+
+
 def test_video_of_the_first_environment(run_script: RunScript, tmp_path: Path) -> None:
     done = run_script(
         "rollout_like.py",
