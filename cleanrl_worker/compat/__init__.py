@@ -17,6 +17,7 @@ from cleanrl_worker.compat import (
     jax_numpy,
     models,
     multi_agent,
+    numpy_scalars,
     procgen_alias,
     tracking,
 )
@@ -43,8 +44,10 @@ PATCHES: tuple[Patch, ...] = (
     Patch("same-step autoreset (sync)", "gymnasium.vector.sync_vector_env", gymnasium029.patch_sync_vector),
     Patch("same-step autoreset (async)", "gymnasium.vector.async_vector_env", gymnasium029.patch_async_vector),
     Patch("envpool's gym interface", "envpool", gym_alias.patch_envpool),
+    Patch("stable-baselines3's replay", "stable_baselines3.common.buffers", models.patch_replay_buffer),
     Patch("concat_vec_envs_v1(base_class='gym')", "supersuit", multi_agent.patch_supersuit),
     Patch("ROMs for several players", "pettingzoo.atari.base_atari_env", multi_agent.patch_roms),
+    Patch("arrays of one element for a number", "numpy", numpy_scalars.patch),
     Patch("jnp.clip(a_min=..., a_max=...)", "jax.numpy", jax_numpy.patch_clip),
     Patch("jax.tree_map", "jax", jax_numpy.patch_tree_map),
     Patch("train states of dataclasses", "flax.training.train_state", jax_numpy.patch_train_state),

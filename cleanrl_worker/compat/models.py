@@ -1,4 +1,7 @@
-"""A foreign script's model files: saving into folders that do not exist yet, and starting from given weights."""
+"""A foreign script's model files: saving into folders that do not exist yet, and starting from given weights.
+
+And its replay, where stable-baselines3 keeps that.
+"""
 
 from __future__ import annotations
 
@@ -101,6 +104,24 @@ def _states(content: Any) -> Iterator[dict[str, Any]]:
 def _fits(state: dict[str, Any], module: Any) -> bool:
     own = module.state_dict()
     return own.keys() == state.keys() and all(own[key].shape == state[key].shape for key in own)
+
+
+def patch_replay_buffer(buffers: Any) -> None:
+    """A script that asks to save memory and to handle time limits gets the latter, with twice the memory.
+
+    The class once took both and now refuses them together: the saving overwrites the very observations that a time limit
+    needs.
+    """
+    buffer = buffers.ReplayBuffer
+    original = buffer.__init__
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
+        if kwargs.get("optimize_memory_usage") and kwargs.get("handle_timeout_termination", True):
+            kwargs["optimize_memory_usage"] = False
+            say("the replay handles time limits and cannot save memory at the same time: it takes twice as much")
+        original(self, *args, **kwargs)
+
+    buffer.__init__ = __init__
 
 
 def patch_evaluation(module: ModuleType) -> None:

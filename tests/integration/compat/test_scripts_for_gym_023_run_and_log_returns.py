@@ -47,3 +47,10 @@ def test_several_players_find_their_game_and_log_returns(run_script: RunScript) 
     assert players == "players 4"
     assert len(returns) >= 8
     assert all(line.startswith("return 10 ") for line in returns)
+
+
+def test_an_array_of_one_element_goes_where_a_number_goes(run_script: RunScript) -> None:
+    assert lines(run_script("one_element_like.py")) == [
+        "[0, 3, 0, 0, 0] [7.0, 7.0, 1.5, 1.0, 2.0] [False, True, True, True, True]",
+        "two are too many",
+    ]
