@@ -54,3 +54,7 @@ def test_an_array_of_one_element_goes_where_a_number_goes(run_script: RunScript)
         "[0, 3, 0, 0, 0] [7.0, 7.0, 1.5, 1.0, 2.0] [False, True, True, True, True]",
         "two are too many",
     ]
+
+
+def test_train_states_of_dataclasses_and_of_dicts(run_script: RunScript) -> None:
+    assert lines(run_script("flax_like.py")) == ["[0.5, 0.5] [1.0] 1", "[0.5, 0.5]", "{'a': 2}"]
