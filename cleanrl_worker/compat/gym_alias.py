@@ -87,9 +87,8 @@ def install() -> None:
 
 
 def patch_wrappers(wrappers: Any) -> None:
-    from cleanrl_worker.compat import (
-        gym023_wrappers,
-    )  # which needs gymnasium, and that is not imported before the script does
+    # Here and not above: it needs gymnasium, which is not imported before the script does.
+    from cleanrl_worker.compat import gym023_wrappers
 
     gym023_wrappers.patch(wrappers)
 
