@@ -209,7 +209,7 @@ class Draft:
             percent=min(100.0, round(100 * share, 1)),
             steps_per_second=rate,
             eta_seconds=round(left / rate) if rate and left is not None else None,
-            episodic_return=session.episodic_return,
+            episodic_return=_readable(session.episodic_return),
             stage=session.stage,
         )
         known = self.status.progress
@@ -287,3 +287,8 @@ def late(session: SessionFacts | None, patience: timedelta) -> bool:
 
 def _analytics(known: AnalyticsStatus | None, **changes: str | None) -> AnalyticsStatus:
     return (known or AnalyticsStatus()).model_copy(update=changes)
+
+
+def _readable(figure: float | None) -> float | None:
+    """As many digits as mean something to a person: `kubectl get` prints the number as it is stored."""
+    return None if figure is None else float(f"{figure:.6g}")

@@ -372,3 +372,14 @@ def test_progress_counts_towards_the_step_that_the_worker_goes_to(
     assert progress is not None
     assert progress.percent == percent
     assert progress.eta_seconds == max(0, (total or 10) - step)
+
+
+@pytest.mark.parametrize(("said", "shown"), [(-121.54301152171392, -121.543), (500.0, 500.0), (1234567.8, 1234570.0)])
+def test_a_return_has_as_many_digits_as_a_person_reads(
+    said: float, shown: float, make_spec: MakeSpec, judge: Judge
+) -> None:
+    session = SessionFacts(registered_at=START, started_at=START, step=5, episodic_return=said)
+    facts = Facts(pod=PodFacts(situation=PodSituation.RUNNING, uid="p", since=START), session=session)
+    progress = judge(make_spec(), judge(make_spec(), Status(), Facts()).status, facts).status.progress
+    assert progress is not None
+    assert progress.episodic_return == shown
