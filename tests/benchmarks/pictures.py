@@ -45,13 +45,13 @@ ROLLOUTS = ("--num-envs", "8", "--num-steps", "32")
 LEARNED_BY = "dqn_atari"
 
 CASES = (
-    Case("dqn_atari", 4_000, (*EXPLORING, "--save-model")),
-    Case("dqn_atari_jax", 4_000, EXPLORING),
-    Case("c51_atari", 4_000, EXPLORING),
-    Case("c51_atari_jax", 4_000, EXPLORING),
-    Case("rainbow_atari", 4_000, SMALL_MEMORY),
+    Case("dqn_atari", 8_000, (*EXPLORING, "--save-model")),
+    Case("dqn_atari_jax", 8_000, EXPLORING),
+    Case("c51_atari", 8_000, EXPLORING),
+    Case("c51_atari_jax", 8_000, EXPLORING),
+    Case("rainbow_atari", 8_000, SMALL_MEMORY),
     # Its own temperature begins at 1 and falls by a few thousandths an update: rewards would drown in it for all these steps.
-    Case("sac_atari", 4_000, (*SMALL_MEMORY, "--no-autotune", "--alpha", "0.05")),
+    Case("sac_atari", 8_000, (*SMALL_MEMORY, "--no-autotune", "--alpha", "0.05")),
     Case("qdagger_dqn_atari_impalacnn", 1_500, TAUGHT, taught_by=LEARNED_BY),
     Case("qdagger_dqn_atari_jax_impalacnn", 1_500, TAUGHT, taught_by="dqn_atari_jax"),
     Case("ppo_atari", 12_000, ROLLOUTS),
@@ -74,7 +74,7 @@ def play(case: Case, work: Path) -> list[str]:
     folder = work / case.algo
     began = time.monotonic()
     if not (folder / "done").exists():
-        train([*case.command(work), "--no-cuda"], folder)
+        train(case.command(work), folder)
         (folder / "done").write_text(f"{time.monotonic() - began:.0f}\n")
     returns = read_curve(folder)[1]
     last = float(np.mean(returns[-EPISODES:])) if len(returns) >= EPISODES else float("nan")
