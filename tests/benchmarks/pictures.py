@@ -42,17 +42,16 @@ SMALL_MEMORY = ("--learning-starts", "300", "--buffer-size", "5000", "--target-n
 EXPLORING = (*SMALL_MEMORY, "--exploration-fraction", "0.3")
 TAUGHT = (*EXPLORING, "--teacher-steps", "1500", "--teacher-eval-episodes", "5", "--offline-steps", "300")
 ROLLOUTS = ("--num-envs", "8", "--num-steps", "32")
-LEARNED_BY = "dqn_atari"
 
 CASES = (
     Case("dqn_atari", 8_000, (*EXPLORING, "--save-model")),
-    Case("dqn_atari_jax", 8_000, EXPLORING),
+    Case("dqn_atari_jax", 8_000, (*EXPLORING, "--save-model")),
     Case("c51_atari", 8_000, EXPLORING),
     Case("c51_atari_jax", 8_000, EXPLORING),
     Case("rainbow_atari", 8_000, SMALL_MEMORY),
     # Its own temperature begins at 1 and falls by a few thousandths an update: rewards would drown in it for all these steps.
     Case("sac_atari", 8_000, (*SMALL_MEMORY, "--no-autotune", "--alpha", "0.05")),
-    Case("qdagger_dqn_atari_impalacnn", 1_500, TAUGHT, taught_by=LEARNED_BY),
+    Case("qdagger_dqn_atari_impalacnn", 1_500, TAUGHT, taught_by="dqn_atari"),
     Case("qdagger_dqn_atari_jax_impalacnn", 1_500, TAUGHT, taught_by="dqn_atari_jax"),
     Case("ppo_atari", 12_000, ROLLOUTS),
     Case("ppo_atari_multigpu", 12_000, ("--local-num-envs", "8", "--num-steps", "32")),
