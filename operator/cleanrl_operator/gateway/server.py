@@ -100,9 +100,12 @@ class Gateway(rpc.SessionServiceServicer):
             acknowledged = -1
             while not listener.done():
                 if self._book.is_over(session):
-                    await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "the run is done with this pod")
+                    self._end(context, grpc.StatusCode.FAILED_PRECONDITION, "the run is done with this pod")
+                    return
                 if session.registration != registration or session.changed != wake.set:
-                    await context.abort(grpc.StatusCode.ABORTED, "the worker has registered again")
+                    context.set_code(grpc.StatusCode.ABORTED)
+                    context.set_details("the worker has registered again")
+                    return
                 if (session.desired, session.generation) != said:
                     said = (session.desired, session.generation)
                     yield pb.Down(desired=_desired(session))
@@ -122,7 +125,7 @@ class Gateway(rpc.SessionServiceServicer):
                 wake.clear()
             fault = listener.result()
             if fault is not None:
-                await self._refuse(context, *fault)
+                self._end(context, *fault)
         finally:
             self.streams -= 1
             listener.cancel()
@@ -208,12 +211,22 @@ class Gateway(rpc.SessionServiceServicer):
 
     async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
         """Count, log, and end the call."""
+        self._end(context, code, why)
+        await context.abort(code, why)
+        raise AssertionError("abort never returns")
+
+    def _end(self, context: Context, code: grpc.StatusCode, why: str) -> None:
+        """Count, log, and have the call end so when its handler returns.
+
+        A stream must end this way: `abort` raises one exception in everybody who uses the call, and where the listener gets
+        it too, exception and call hold each other for good, ten kilobytes each time.
+        """
         self.refusals[code.name] += 1
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             self._refused.note(context.peer(), self._clock())
         log.warning("refused: %s", why, extra={"peer": context.peer(), "code": code.name})
-        await context.abort(code, why)
-        raise AssertionError("abort never returns")
+        context.set_code(code)
+        context.set_details(why)
 
     async def _not_now(self, context: Context, why: str) -> NoReturn:
         """End a call that may succeed later."""

@@ -36,6 +36,8 @@ FEWER_STEPS = {"doorkey-curriculum": 1024, "ppo-minigrid": 1024, "ppo-pong": 102
 EPISODES = 5
 LEARNING_STARTS = {"dqn": 500, "dqn_jax": 500, "sac_continuous_action": 300}
 SIZE = {"cpus": {"requested": "400m"}, "memory": "1536Mi"}
+ENOUGH = {"memory": "4Gi"}
+"""For those that are canceled: on a busy machine they get as far as an update of the full size first."""
 
 
 def lowered(document: dict[str, Any]) -> dict[str, Any]:
@@ -43,13 +45,14 @@ def lowered(document: dict[str, Any]) -> dict[str, Any]:
     if document["kind"] != "CleanRLRun":
         return document
     spec = document["spec"]
-    if "totalTimesteps" in spec and document["metadata"]["name"] not in GO_ON.values():
+    goes_on = document["metadata"]["name"] in GO_ON.values()
+    if "totalTimesteps" in spec and not goes_on:
         spec["totalTimesteps"] = min(spec["totalTimesteps"], FEWER_STEPS.get(document["metadata"]["name"], STEPS))
     if spec["algo"] in LEARNING_STARTS:
         spec["algoParams"] = {"learning-starts": LEARNING_STARTS[spec["algo"]], **spec.get("algoParams", {})}
     if "evaluation" in spec:
         spec["evaluation"]["episodes"] = EPISODES
-    spec["resources"] = {**spec.get("resources", {}), **SIZE}
+    spec["resources"] = {**spec.get("resources", {}), **SIZE, **(ENOUGH if goes_on else {})}
     return document
 
 
