@@ -22,6 +22,7 @@ from typing import Any
 
 import kopf
 import uvloop
+from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from cleanrl_operator import logs
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
@@ -53,6 +54,17 @@ class NoMemory(kopf.DiffBaseStorage):
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
         """Nothing is to be stored."""
+
+
+class NothingKept(ResourceMemories):
+    """Records of objects that are never kept, since no handler asks for one.
+
+    kopf keeps a record of every object until it sees it deleted, and for good where its watch had to list afresh meanwhile.
+    """
+
+    async def recall(self, raw_body: Any, **options: Any) -> ResourceMemory:
+        """A new record each time."""
+        return await super().recall(raw_body, **{**options, "ephemeral": True})
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator, hand_over: Callable[..., Any]) -> None:
@@ -91,10 +103,8 @@ async def watch(operator: Operator) -> None:
 
     def run_kopf() -> None:
         options: dict[str, Any] = {"clusterwide": not names, "namespaces": names, "standalone": True, "stop_flag": stop}
-        with contextlib.suppress(
-            asyncio.CancelledError
-        ):  # one of its tasks was cancelled: it has ended, like any other way
-            uvloop.run(kopf.operator(registry=registry, **options))
+        with contextlib.suppress(asyncio.CancelledError):  # it has ended, like in any other way
+            uvloop.run(kopf.operator(registry=registry, memories=NothingKept(), **options))
 
     kopf_runs = asyncio.create_task(asyncio.to_thread(run_kopf))
     try:

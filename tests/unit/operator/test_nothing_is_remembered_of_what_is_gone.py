@@ -9,6 +9,7 @@ from typing import Any
 from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache
 from cleanrl_operator.holders import Holders
+from cleanrl_operator.main import NothingKept
 from cleanrl_operator.progress import FleetBudget
 from cleanrl_operator.reconcile import Reconciler
 from cleanrl_operator.settings import Settings
@@ -151,3 +152,13 @@ def test_a_claim_is_remembered_as_long_as_somebody_holds_it() -> None:
     holders.hold(two, frozenset())
     assert len(holders) == 0
     assert holders.of(claim) == frozenset()
+
+
+def test_kopf_keeps_no_record_of_what_it_has_shown() -> None:
+    async def seen() -> list[object]:
+        records = NothingKept()
+        for number in range(3):
+            assert await records.recall({"metadata": {"uid": f"u{number}"}}, noticed_by_listing=True)
+        return list(records.iter_all_memories())
+
+    assert asyncio.run(seen()) == []
