@@ -123,14 +123,23 @@ def open_pool(task: str, count: int, seed: int, config: dict[str, Any]) -> Chain
     return ChainPool(count, seed, images=3 if is_procgen else config.get("stack_num", 4), size=64 if is_procgen else 84)
 
 
+class Players(envpool.PoolEnvs):
+    """Two players, each with a game of its own: four images, and one more for each of them."""
+
+    players = 2
+
+    def __init__(self, _id: str, count: int) -> None:
+        super().__init__("players", count, seed=0, stack_num=4 + self.players)
+
+
 def put_in_place(algorithm: Any) -> None:
     """Have the algorithm's module meet this game wherever it asks for one."""
     envs.make_atari = lambda _id, *, frames, **_: ChainGame(frames)  # type: ignore[attr-defined] # imported there
     envpool.open_pool = open_pool  # type: ignore[assignment] # a pool of ours
     if compiled := sys.modules.get("cleanrl_worker.training.jax_envpool"):
         compiled.open_pool = open_pool  # type: ignore[attr-defined] # the same, where the algorithm has imported it
-    if hasattr(algorithm, "PlayersEnvs"):  # four images, and one for each of two players
-        algorithm.PlayersEnvs = lambda _id, count: envpool.PoolEnvs("players", count, seed=0, stack_num=6)
+    if hasattr(algorithm, "PlayersEnvs"):
+        algorithm.PlayersEnvs = Players
 
 
 if __name__ == "__main__":
