@@ -63,7 +63,7 @@ CASES = (
     Case("ppo_atari_envpool", 12_000, ROLLOUTS),
     Case("ppo_atari_envpool_xla_jax", 12_000, ROLLOUTS),
     Case("ppo_pettingzoo_ma_atari", 12_000, ROLLOUTS),
-    Case("ppo_rnd_envpool", 12_000, (*ROLLOUTS, "--num-iterations-obs-norm-init", "1")),
+    Case("ppo_rnd_envpool", 24_000, (*ROLLOUTS, "--num-iterations-obs-norm-init", "1")),
     Case("ppo_procgen", 8_192, ("--num-envs", "16", "--num-steps", "32")),
     Case("ppg_procgen", 8_192, ("--num-envs", "16", "--num-steps", "32", "--n-iteration", "4", "--e-auxiliary", "2")),
     Case("pqn_atari_envpool", 12_000, ROLLOUTS),
