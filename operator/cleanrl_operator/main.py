@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import itertools
 import os
 import sys
@@ -120,6 +121,12 @@ async def run(settings: Settings) -> int:
     return await Operator(settings, watch).run()
 
 
+def collect_seldom() -> None:
+    """Look for cyclic garbage a tenth as often as Python would: bodies and tasks are many and free of cycles."""
+    gc.freeze()  # modules stay for good
+    gc.set_threshold(10_000, 20, 10)
+
+
 def main() -> int:
     """Run until a signal comes."""
     argparse.ArgumentParser(
@@ -134,6 +141,7 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"cleanrl-operator: {error}\n")
         return 2
+    collect_seldom()
     return uvloop.run(run(settings))
 
 

@@ -45,6 +45,8 @@ from cleanrl_operator.watchdog import Watchdog, pods_of, runs_of
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 60.0
 """How often every run that is not over and has no session is looked at, whatever the watches and the timers say."""
+SWEPT_A_SECOND = 50
+"""So many of them at the most: thousands that wait for a GPU would keep a process busy that has nothing to do."""
 RUNS, PODS = (f"apis/{GROUP}/{VERSION}", PLURAL), ("api/v1", "pods")
 LEADER_LABEL = f"{GROUP}/gateway"
 LEADER_VALUE = "leader"
@@ -280,12 +282,14 @@ class Operator:
                 for session in self.book.sessions():
                     if now - session.heard > age:
                         self.queue.put_later(session.key, random.uniform(0, age))  # noqa: S311 - no secret
-            if now - swept >= SWEEP_SECONDS:
+            live = sum(count for (state, _), count in self.cache.states.items() if state != State.TERM)
+            every = max(SWEEP_SECONDS, live / SWEPT_A_SECOND)
+            if now - swept >= every:
                 swept = now
                 for key, body in self.cache.runs():
                     over = (body.get("status") or {}).get("fsmState") == State.TERM
                     if not over and body["metadata"]["uid"] not in self.book:
-                        self.queue.put_later(key, random.uniform(0, SWEEP_SECONDS))  # noqa: S311 - no secret
+                        self.queue.put_later(key, random.uniform(0, every))  # noqa: S311 - no secret
 
     def _new_authorities(self, authorities: tuple[str, ...]) -> None:
         self._reconciler.settings = replace(self._reconciler.settings, gateway_ca=authorities)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from cleanrl_operator import logs, unreadable
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
 from cleanrl_operator.api.status import AnalyticsStatus, State, Status, TensorBoardStatus
+from cleanrl_operator.asides import Asides
 from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache, Key
 from cleanrl_operator.clock import WallClock
@@ -42,10 +43,7 @@ CLAIM_FRESH_SECONDS = 30.0
 MOST_NOT_YET_SECONDS = 30.0
 WAITING = (PodSituation.PENDING, PodSituation.IMAGE_ERROR)
 ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
-ASIDE_SECONDS = 1.0
-"""How long news of a pod that has not started wait for better ones: most pods start at once, and one write says it all."""
-ASIDE_SECONDS_PRESSED = 5.0
-"""The same while new runs arrive; then even that a run was accepted and has its pod is worth no write of its own."""
+"""What changes of a run whose pod has not started: small news."""
 
 
 class Sessions(Protocol):
@@ -97,8 +95,7 @@ class Reconciler:
     progress_writes: int = 0
     _refused: dict[Key, tuple[float, Refusal]] = field(default_factory=dict)
     _claims: dict[Key, tuple[float, Object | None]] = field(default_factory=dict)
-    _asides: dict[Key, float] = field(default_factory=dict)
-    """Since when a write waits."""
+    _asides: Asides = field(default_factory=Asides)
     _awaited: dict[Key, tuple[datetime, float]] = field(default_factory=dict)
     """The moment that each run waits for, and when that is by the monotonic clock: a wall clock may jump meanwhile."""
 
@@ -134,8 +131,9 @@ class Reconciler:
 
     def forget(self, key: Key) -> None:
         """The run is gone: a new one of its name begins with nothing."""
-        for remembered in (self._refused, self._asides, self._awaited):
+        for remembered in (self._refused, self._awaited):
             remembered.pop(key, None)
+        self._asides.forget(key)
         self.budget.forget(key)
         self.boards.forget(key)
 
@@ -186,7 +184,8 @@ class Reconciler:
         if any(isinstance(effect, CreatePod) for effect in decision.effects):
             facts = await self._create_pod(run, facts)
             if facts.pod.uid is not None and self.pressed():
-                self.wake(run.key, 0.0)  # the pod is in the cache, where the next look finds it, as after a crash
+                # The pod is in the cache, where the next look finds it, as after a crash.
+                self.wake(run.key, self._asides.wait(run.key, small=False, pressed=True))
                 return
             decision = self._decide(run, facts, now)
         await self._apply(run, decision)
@@ -429,14 +428,10 @@ class Reconciler:
         small = run.status.fsm_state == State.INIT and changed.keys() <= ASIDES and not decision.events
         opening = run.status.fsm_state is None and decision.status.fsm_state == State.INIT
         waits = small or (opening and pressed and decision.status.pod_uid is not None)
-        if not changed or not waits:
-            self._asides.pop(run.key, None)
-            return 0.0
-        since = self._asides.setdefault(run.key, time.monotonic())
-        left = since + (ASIDE_SECONDS_PRESSED if pressed else ASIDE_SECONDS) - time.monotonic()
-        if left <= 0:
-            del self._asides[run.key]
-        return max(min(left, ASIDE_SECONDS), 0.0)  # a burst may be over sooner
+        if changed and waits:
+            return self._asides.wait(run.key, small=small, pressed=pressed)
+        self._asides.forget(run.key)
+        return 0.0
 
     async def _named(self, run: Run, facts: Facts, decision: Decision) -> Status:
         """The status with the names of what belongs to the run filled in."""

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from cleanrl_operator import asides
 from cleanrl_operator import queue as queues
-from cleanrl_operator import reconcile as reconciling
 from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache
 from cleanrl_operator.queue import OTHERS_MEANWHILE, Key, WorkQueue
@@ -275,7 +275,7 @@ def test_a_run_that_comes_alone_is_told_of_at_once() -> None:
 
 
 def test_a_burst_without_end_keeps_no_run_untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciling, "ASIDE_SECONDS_PRESSED", 0.0)
+    monkeypatch.setattr(asides, "SECONDS_PRESSED", 0.0)
     server = Server()
     reconcile = reconciler(server, pressed=True, wakes=[])
     reconcile.cache.put_run(new_run(1))
@@ -286,3 +286,47 @@ def test_a_burst_without_end_keeps_no_run_untold(monkeypatch: pytest.MonkeyPatch
 
     asyncio.run(scene())
     assert [told["fsmState"] for told in server.written] == ["INIT"]
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_small_news_of_a_few_are_told_soon_and_those_of_many_a_few_at_a_time() -> None:
+    clock = Clock()
+    few, many = asides.Asides(clock), asides.Asides(clock)
+    assert few.wait(("ns", "run"), small=True, pressed=False) == asides.SECONDS
+    keys = [("ns", f"run-{number}") for number in range(200)]
+    for key in keys:
+        many.wait(key, small=True, pressed=False)
+    clock.now += asides.SECONDS
+    assert few.wait(("ns", "run"), small=True, pressed=False) == 0.0
+    told = [key for key in keys if many.wait(key, small=True, pressed=False) == 0.0]
+    assert told == [], "all of them at once would be two hundred writes in a second"
+    clock.now = 100.0 + len(keys) / asides.SMALL_NEWS_A_SECOND
+    told = [key for key in keys if many.wait(key, small=True, pressed=False) == 0.0]
+    assert told == keys, "but none waits for ever"
+
+
+def test_however_many_wait_small_news_are_told_in_the_end() -> None:
+    clock = Clock()
+    many = asides.Asides(clock)
+    for number in range(10_000):
+        many.wait(("ns", f"run-{number}"), small=True, pressed=False)
+    clock.now += asides.SECONDS_AT_MOST
+    assert many.wait(("ns", "run-0"), small=True, pressed=False) == 0.0
+
+
+def test_what_is_forgotten_begins_to_wait_anew() -> None:
+    clock = Clock()
+    waiting = asides.Asides(clock)
+    waiting.wait(("ns", "run"), small=True, pressed=False)
+    waiting.forget(("ns", "run"))
+    clock.now += asides.SECONDS
+    assert waiting.wait(("ns", "run"), small=True, pressed=False) == asides.SECONDS
