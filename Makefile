@@ -87,7 +87,7 @@ e2e-images: setup ## build both images and train a run in pods of them: minutes,
 	$(VENV)/python dev/images.py --clean
 
 .PHONY: bench
-bench: setup ## the benchmarks of minutes, and one table of all figures (docs/benchmarks/README.md); ARGS=--collect only the table
+bench: setup ## the benchmarks of minutes (hours in all), and one table of all figures (docs/benchmarks/README.md); ARGS=--quick 20 minutes of them
 	$(VENV)/python tests/benchmarks/bench.py $(ARGS)
 
 .PHONY: chaos

@@ -1,7 +1,8 @@
 """All figures that were promised in one table: target, measured, ratio, met or missed and why. `make bench`.
 
-    python tests/benchmarks/bench.py                 run the benchmarks of minutes, then write the table
-    python tests/benchmarks/bench.py throughput ...  run these, then write the table
+    python tests/benchmarks/bench.py                 run the benchmarks of minutes, and write the table after each
+    python tests/benchmarks/bench.py throughput ...  run these
+    python tests/benchmarks/bench.py --quick         short forms of the most telling ones, in some 20 minutes; into build/bench
     python tests/benchmarks/bench.py --collect       only write the table, from the records there are
 
 What a benchmark prints is kept as docs/benchmarks/records/bench/NAME.json, with commit, machine, date and load; those of the
@@ -47,14 +48,12 @@ class Found:
     """The record's own, for promises whose target is no number."""
 
 
-def run(name: str, pages: Path) -> bool:
+def run(name: str, pages: Path, *, quick: bool = False) -> bool:
     """Run one benchmark, show what it prints, and keep it. Whether it ended well."""
-    command = [
-        sys.executable,
-        str(PROJECT / "tests" / "benchmarks" / COMMANDS[name].arguments[0]),
-        *COMMANDS[name].arguments[1:],
-    ]
-    print(f"\n== {name}: about {COMMANDS[name].minutes:g} min ==", flush=True)
+    script, *arguments = COMMANDS[name].quick if quick else COMMANDS[name].arguments
+    command = [sys.executable, str(PROJECT / "tests" / "benchmarks" / script)]
+    command += [argument.replace("{out}", str(pages)) for argument in arguments]
+    print(f"\n== {name}: about {minutes(name, quick):g} min ==", flush=True)
     load = [round(value, 2) for value in os.getloadavg()]
     lines = []
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
@@ -70,6 +69,11 @@ def run(name: str, pages: Path) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
     return process.returncode == 0
+
+
+def minutes(name: str, quick: bool) -> float:
+    """About how long a benchmark takes."""
+    return COMMANDS[name].quick_minutes if quick else COMMANDS[name].minutes
 
 
 def find(row: Row, pages: Path) -> Found | None:
@@ -177,8 +181,8 @@ def machines(pages: Path) -> list[str]:
     return sorted({record["machine"] for record in kept})
 
 
-def collect(pages: Path) -> str:
-    """The whole page, from the records."""
+def collect(pages: Path, *, measured_only: bool = False) -> str:
+    """The whole page, from the records; with `measured_only` without the promises that these say nothing of."""
     lines = [
         "# Benchmarks",
         "",
@@ -190,7 +194,8 @@ def collect(pages: Path) -> str:
     kept = missed = unknown = 0
     body: list[str] = []
     area = ""
-    for row in ROWS:
+    rows = [row for row in ROWS if not measured_only or find(row, pages) is not None]
+    for row in rows:
         if row.area != area:
             area = row.area
             body += [
@@ -204,10 +209,10 @@ def collect(pages: Path) -> str:
         text, good = line(row, found)
         body.append(text)
         kept, missed, unknown = kept + (good is True), missed + (good is False), unknown + (found is None)
-        if row.area == "Learning" and row is [each for each in ROWS if each.area == "Learning"][-1]:
+        if row.area == "Learning" and row is [each for each in rows if each.area == "Learning"][-1]:
             body += ["", *learning(pages)]
     others = sorted(path.name for path in pages.glob("*.md") if path.name != "README.md")
-    lines += [f"Of {len(ROWS)} promises {kept} are met, {missed} missed, {unknown} not measured."]
+    lines += [f"Of {len(rows)} promises {kept} are met, {missed} missed, {unknown} not measured."]
     tail = ["", "## Pages", "", *(f"- [{name.removesuffix('.md')}]({name})" for name in others)]
     return "\n".join([*lines, *body, *tail]) + "\n"
 
@@ -218,12 +223,26 @@ def main() -> int:
         "names", nargs="*", choices=[*COMMANDS, []], help="which benchmarks; those of minutes by default"
     )
     parser.add_argument("--collect", action="store_true", help="run nothing")
-    parser.add_argument("--out", type=Path, default=PAGES)
+    parser.add_argument("--quick", action="store_true", help="short forms; docs/benchmarks stays as it is")
+    parser.add_argument("--out", type=Path, help="where records and pages go")
     args = parser.parse_args()
-    chosen = [] if args.collect else args.names or [name for name, command in COMMANDS.items() if command.everyday]
-    failed = [name for name in chosen if not run(name, args.out)]
-    page = collect(args.out)
-    (args.out / "README.md").write_text(page)
+    pages = (args.out or (PROJECT / "build" / "bench" if args.quick else PAGES)).resolve()
+    pages.mkdir(parents=True, exist_ok=True)
+    usual = [name for name, command in COMMANDS.items() if (command.quick if args.quick else command.everyday)]
+    chosen = [] if args.collect else args.names or usual
+    if args.quick and (lacking := [name for name in chosen if not COMMANDS[name].quick]):
+        parser.error(f"there is no short form of {', '.join(lacking)}")
+    if chosen:
+        other = "" if args.quick or args.names else "; --quick is a short form"
+        total = sum(minutes(name, args.quick) for name in chosen)
+        print(f"{len(chosen)} benchmarks, about {total:g} min, into {pages}{other}: {', '.join(chosen)}", flush=True)
+    failed = []
+    for name in chosen:
+        if not run(name, pages, quick=args.quick):
+            failed.append(name)
+        (pages / "README.md").write_text(collect(pages, measured_only=args.quick))  # what there is, if this is cut off
+    page = collect(pages, measured_only=args.quick)
+    (pages / "README.md").write_text(page)
     print(page)
     if failed:
         print(f"these say that a target was missed, or could not be run: {', '.join(failed)}")

@@ -13,38 +13,59 @@ AT_MOST: Direction = "at most"
 
 @dataclass(frozen=True)
 class Command:
-    """A benchmark: how it is run, and about how long it takes on two cores."""
+    """A benchmark: how it is run, and about how long it takes on two cores. `{out}` stands for the folder of its pages."""
 
     arguments: tuple[str, ...]
     minutes: float
     everyday: bool = True
     """Whether `make bench` runs it without being asked by name: not those of hours."""
+    quick: tuple[str, ...] = ()
+    """How its short form is run, which shows that it works and which way it points; nothing where there is none."""
+    quick_minutes: float = 1
 
 
 COMMANDS = {
-    "throughput": Command(("throughput.py", "--seconds", "8", "--page", "docs/benchmarks/throughput.md"), 25),
-    "overheads": Command(("overheads.py", "--page", "docs/benchmarks/overheads.md"), 5),
-    "imports": Command(("imports.py", "--page", "docs/benchmarks/imports.md"), 1),
-    "fastlane_overhead": Command(("fastlane_overhead.py",), 3),
+    "throughput": Command(
+        ("throughput.py", "--seconds", "8", "--page", "{out}/throughput.md"), 25,
+        quick=("throughput.py", "--seconds", "2", "--only", "ppo", "dqn", "sac_continuous_action"), quick_minutes=1.5,
+    ),
+    "peers": Command(
+        ("peers.py", "--page", "{out}/peers.md"), 8,
+        quick=("peers.py", "--rounds", "1", "--seconds", "2", "--page", "{out}/peers.md"), quick_minutes=2,
+    ),
+    "overheads": Command(("overheads.py", "--page", "{out}/overheads.md"), 5),
+    "imports": Command(("imports.py", "--page", "{out}/imports.md"), 1, quick=("imports.py", "--rounds", "1")),
+    "fastlane_overhead": Command(
+        ("fastlane_overhead.py",), 3, quick=("fastlane_overhead.py", "--rounds", "2", "--seconds", "2")
+    ),
     "evaluation": Command(("evaluation.py",), 3),
     "replay": Command(("replay.py",), 3),
-    "starts": Command(("starts.py", "--page", "docs/benchmarks/starts.md"), 4),
-    "frames": Command(("frames.py", "--page", "docs/benchmarks/frames.md"), 2),
-    "pictures": Command(("pictures.py", "--page", "docs/benchmarks/pictures.md"), 30),
+    "starts": Command(("starts.py", "--page", "{out}/starts.md"), 4),
+    "frames": Command(("frames.py", "--page", "{out}/frames.md"), 2),
+    "pictures": Command(("pictures.py", "--page", "{out}/pictures.md"), 30),
     "resume": Command(("resume.py",), 10),
-    "metrics_scale": Command(("metrics_scale.py",), 1),
+    "metrics_scale": Command(("metrics_scale.py",), 1, quick=("metrics_scale.py",)),
     "tensorboard_scale": Command(("tensorboard_scale.py",), 3),
-    "operator_scale": Command(("operator_scale.py",), 30),
-    "operator_growth": Command(("operator_growth.py",), 12),
-    "operator_profile": Command(("operator_profile.py",), 3),
-    "operator_fleet": Command(("operator_fleet.py",), 30),
-    "operator_faults": Command(("operator_faults.py",), 30),
-    "chaos": Command(("chaos.py",), 40, everyday=False),
-    "soak": Command(("soak.py", "--minutes", "20"), 22, everyday=False),
+    "operator_scale": Command(
+        ("operator_scale.py", "--out", "{out}"), 30,
+        quick=("operator_scale.py", "--count", "200", "--rounds", "1", "--out", "{out}"), quick_minutes=4,
+    ),
+    "operator_growth": Command(
+        ("operator_growth.py", "--out", "{out}"), 12,
+        quick=("operator_growth.py", "--sizes", "50", "200", "--beside", "50", "200", "--out", "{out}"), quick_minutes=2,
+    ),
+    "operator_profile": Command(("operator_profile.py", "--out", "{out}"), 3),
+    "operator_fleet": Command(("operator_fleet.py", "--out", "{out}"), 30),
+    "operator_faults": Command(("operator_faults.py", "--out", "{out}"), 30),
+    "chaos": Command(
+        ("chaos.py", "--out", "{out}"), 40, everyday=False,
+        quick=("chaos.py", "--runs", "30", "--real", "3", "--minutes", "3", "--out", "{out}"), quick_minutes=8,
+    ),
+    "soak": Command(("soak.py", "--minutes", "20", "--out", "{out}"), 22, everyday=False),
     "scores": Command(("scores.py",), 600, everyday=False),
     "learning": Command(("learning.py",), 3000, everyday=False),
     "curriculum": Command(("curriculum.py",), 600, everyday=False),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,6 +104,22 @@ def _throughput() -> list[Row]:
         Row("Algorithms", f"{algo}, steps per CPU second", "throughput", rf"^{algo}\s+\S+\s+{N}\s", "at least", floor,
             f"upstream {peer:,}", missed.get(algo, ""))
         for algo, (floor, peer) in floors.items()
+    ]  # fmt: skip
+
+
+def _peers() -> list[Row]:
+    algos = (
+        "ppo",
+        "dqn",
+        "ppo_continuous_action",
+        "ddpg_continuous_action",
+        "td3_continuous_action",
+        "sac_continuous_action",
+    )
+    return [
+        Row("Algorithms", f"{algo}, steps per CPU second, times Stable-Baselines3's in the same run", "peers",
+            rf"^{algo}\s+\S+\s+\S+\s+(?P<peer>\S+)\s+{N}\s", "at least", 1)
+        for algo in algos
     ]  # fmt: skip
 
 
@@ -125,6 +162,7 @@ BURST = (
 )
 ROWS = [
     *_throughput(),
+    *_peers(),
     *_scores(),
     *_images(),
     Row("Learning", "algorithms for images that learn a small game of pictures", "pictures",

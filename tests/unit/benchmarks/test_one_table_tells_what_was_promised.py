@@ -77,6 +77,23 @@ def test_what_was_not_measured_is_not_met(bench: Any, pages: Path) -> None:
     assert " 2 are met, 2 missed" in summary
 
 
+def test_the_short_form_speaks_only_of_what_it_measured(bench: Any, pages: Path) -> None:
+    page = bench.collect(pages, measured_only=True)
+    assert "not measured" not in page.replace("0 not measured", "")
+    assert "Of 4 promises 2 are met, 2 missed, 0 not measured." in page.splitlines()
+
+
+def test_the_short_form_leaves_the_pages_alone(bench: Any) -> None:
+    """Every page that a short form writes goes into the folder that it is given."""
+    for command in bench.COMMANDS.values():
+        assert not any("docs/" in argument for argument in (*command.arguments, *command.quick))
+        assert all(
+            command.quick[at + 1].startswith("{out}")
+            for at, flag in enumerate(command.quick)
+            if flag in ("--out", "--page")
+        )
+
+
 def test_every_row_has_a_benchmark_and_every_pattern_a_number(bench: Any) -> None:
     for row in bench.ROWS:
         assert row.benchmark in bench.COMMANDS or row.benchmark in ("operator", "shows"), row.figure

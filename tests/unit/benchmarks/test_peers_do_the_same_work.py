@@ -1,0 +1,60 @@
+"""A peer that learned less often, or from smaller batches, would be no peer."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+SAME = {
+    "learning_rate": "learning_rate",
+    "batch_size": "batch_size",
+    "buffer_size": "buffer_size",
+    "n_steps": "num_steps",
+    "n_epochs": "update_epochs",
+    "train_freq": "train_frequency",
+    "target_update_interval": "target_network_frequency",
+    "policy_delay": "policy_frequency",
+    "ent_coef": "ent_coef",
+}
+"""The peer's options and our flags."""
+ALWAYS = {"train_freq": 1}
+"""What our algorithms that learn at every step have no flag for."""
+OWN = {"learning_starts"}
+"""The benchmark's, for both: learning is what is measured."""
+
+
+def defaults(algo: str) -> dict[str, Any]:
+    schemas = json.loads((PROJECT / "cleanrl_worker" / "schemas.json").read_text())
+    return {field["name"].replace("-", "_"): field["default"] for field in schemas["algorithms"][algo]["fields"]}
+
+
+@pytest.mark.parametrize(
+    "algo",
+    [
+        "ppo",
+        "dqn",
+        "ppo_continuous_action",
+        "ddpg_continuous_action",
+        "td3_continuous_action",
+        "sac_continuous_action",
+    ],
+)
+def test_a_peer_has_our_defaults(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(PROJECT / "tests" / "benchmarks"))
+    peers = importlib.import_module("peers")
+    peer, ours = peers.PEERS[algo], defaults(algo)
+    assert peer.envs == ours.get("num_envs", 1)
+    for option, value in peer.options.items():
+        if option in OWN:
+            continue
+        if peer.name == "PPO" and option == "batch_size":
+            assert value == peer.envs * ours["num_steps"] // ours["num_minibatches"]
+        elif SAME[option] in ours or option not in ALWAYS:
+            assert value == ours[SAME[option]], option
+        else:
+            assert value == ALWAYS[option], option
