@@ -134,7 +134,7 @@ def _scores() -> list[Row]:
     missed = {
         "pqn": "one seed in five collapses late at the published flags, and does so with the published rule too",
         "c51": "dips while training; its greedy episodes are 500 in every seed",
-        "dqn_jax": "two seeds of ten dip late (452 and 422), as one in ten of dqn does (457); the published 498 is of three seeds",
+        "dqn_jax": "two seeds of ten dip late (452, 422), as one in ten of dqn does (457); the published 498 is of three seeds",
     }
     return [
         Row("Learning", f"{algo} on {env}, mean return of the last 100 episodes over the seeds", "scores",
