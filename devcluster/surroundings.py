@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 from devcluster import cgroups, netpol
 from devcluster.errors import ClusterError
@@ -105,12 +104,11 @@ def install_missing() -> None:
             "install them with your system's package manager."
         )
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    if not any(Path("/var/lib/apt/lists").glob("*Packages*")):
-        run_step("reading the package lists", ["apt-get", "update", "-q"], typical_seconds=15, env=env)
-    install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing]
+    apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120"]  # somebody else may be installing
+    run_step("reading the package lists", [*apt, "update"], typical_seconds=15, env=env)  # old ones name what is gone
     run_step(
         f"installing {' '.join(missing)}",
-        install,
+        [*apt, "install", "--no-install-recommends", *missing],
         typical_seconds=40,
         env=env,
         remedy=f"run `apt-get update && apt-get install {' '.join(missing)}` by hand to see why",

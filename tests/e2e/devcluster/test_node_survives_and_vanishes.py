@@ -21,7 +21,7 @@ from devcluster.machine import SETTINGS
 from devcluster.namespaces import HOLDER, PRIVATE
 from devcluster.runner import Runner
 from devcluster.spec import Spec
-from devcluster.surroundings import why_no_node
+from devcluster.surroundings import install_missing, why_no_node
 
 MINE = {"survivor"}
 SLEEP = "import time; print('awake', flush=True); time.sleep(3600)"
@@ -71,6 +71,7 @@ def test_a_node_survives_kills_and_leaves_nothing(
 ) -> None:
     if reason := why_no_node():
         pytest.skip(f"no real pods on this machine: {reason}")
+    install_missing()  # the traces are read by programs of these packages
     before = traces()
     with Cluster("survivor", node=True) as cluster:
         layout: Layout = cluster.layout
