@@ -6,7 +6,8 @@ Runs on pretended nodes whose workers are players (operator_fleet.py): each talk
 ends, and is replaced by a new one; half of the ended runs are deleted at once, of the others the last 100 stay. Every ten
 seconds the operator's memory, descriptors and sockets are noted in the record. A soak that was stopped goes on with its record
 until the minutes are full; each stretch has an operator of its own. Slopes are those of the newest stretch from the fifth
-minute on that all of its runs live, with 95 % intervals over means of a minute: before, more runs are more memory, rightly.
+minute on that all of its runs live, and of a long one those of its second half: before, more runs are more memory, rightly, and
+a process finds its size. A leak goes on. Their 95 % intervals are over means of a minute, wider where these follow each other.
 Writes docs/benchmarks/soak.{json,md}; 20 minutes is the short form.
 """
 
@@ -56,6 +57,8 @@ WARM_UP_MINUTES = 5.0
 ALL_THERE = 0.95
 """The share of the most that ever lived at once which counts as all: some are always on their way in or out."""
 SHORTEST, LONGEST = 60.0, 300.0
+LONG = 90.0
+"""Minutes: from then on the second half of a stretch is judged."""
 SHORTEST_TO_JUDGE = 15.0
 """Minutes: in a shorter stretch a process is still finding its size."""
 KEPT = 100
@@ -160,7 +163,11 @@ def sample(operator: OperatorProcess, crowd: Crowd) -> Object:
 
 
 def slope(minutes: list[float], values: list[float]) -> tuple[float, float, float]:
-    """Per hour, with its 95 % interval: a line through the means of each minute."""
+    """Per hour, with its 95 % interval: a line through the means of each minute.
+
+    A minute that differs from the line takes the next one along, so there is less in them than their number says: the interval
+    is that of as many independent ones as their correlation leaves.
+    """
     whole = sorted({int(minute) for minute in minutes})
     means = np.array(
         [np.mean([value for at, value in zip(minutes, values, strict=True) if int(at) == each]) for each in whole]
@@ -172,6 +179,9 @@ def slope(minutes: list[float], values: list[float]) -> tuple[float, float, floa
     rise = float(centred @ means / (centred @ centred))
     left = means - means.mean() - rise * centred
     error = float(np.sqrt(left @ left / (len(whole) - 2) / (centred @ centred)))
+    along = float(left[1:] @ left[:-1] / (left @ left)) if left @ left > 0 else 0.0
+    along = min(max(along, 0.0), 0.95)
+    error *= float(np.sqrt((1 + along) / (1 - along)))
     quantile = 1.96 + 2.4 / (len(whole) - 2)  # near Student's for more than three points
     return rise, rise - quantile * error, rise + quantile * error
 
@@ -286,10 +296,13 @@ def judge(lines: list[Object]) -> list[Figure]:
     for name, key, unit in watched:
         newest = max((line["stretch"] for line in warm), default=0)
         chosen = [line for line in warm if line["stretch"] == newest]
-        rise, low, high = slope([line["minute"] for line in chosen], [line[key] for line in chosen])
-        text = f"{rise:+.2f} {unit} an hour ({low:+.2f} to {high:+.2f})"
-        known = None if np.isnan(rise) or lasted(lines)[newest] < SHORTEST_TO_JUDGE else low <= 0
-        figures.append(Figure(f"{name}, slope", text, "0 within the interval, or falling", known))
+        whole = _slope_of(chosen, key, unit)
+        if lasted(lines)[newest] >= LONG:
+            middle = (chosen[0]["minute"] + chosen[-1]["minute"]) / 2
+            figures.append(Figure(f"{name}, first half included", whole[0]))
+            whole = _slope_of([line for line in chosen if line["minute"] >= middle], key, unit)
+        known = whole[1] if lasted(lines)[newest] >= SHORTEST_TO_JUDGE else None
+        figures.append(Figure(f"{name}, slope", whole[0], "0 within the interval, or falling", known))
     wrong = [sentence for ending in endings for sentence in ending["wrong"]]
     odd: Counter[str] = Counter()
     for ending in endings:
@@ -304,6 +317,13 @@ def judge(lines: list[Object]) -> list[Figure]:
         figures.append(Figure("line in the log", f"{count} times: {said}"))
     figures.append(Figure("load of the machine, median", f"{np.median([line['load'] for line in samples]):.1f}"))
     return figures
+
+
+def _slope_of(samples: list[Object], key: str, unit: str) -> tuple[str, bool | None]:
+    """The slope in words, and whether it is flat or falling."""
+    rise, low, high = slope([line["minute"] for line in samples], [line[key] for line in samples])
+    text = f"{rise:+.2f} {unit} an hour ({low:+.2f} to {high:+.2f}) from minute {samples[0]['minute']:.0f} on"
+    return text, None if np.isnan(rise) else low <= 0
 
 
 def _last(samples: list[Object], number: int, key: str) -> int:

@@ -123,3 +123,34 @@ def test_a_soak_is_judged_from_when_all_of_its_runs_live(load: Any) -> None:
     assert all(figure.good for figure in slopes.values()), slopes
     rising = [{**line, "memory": line["memory"] + line["minute"]} for line in lines]
     assert not next(figure for figure in soak.judge(rising) if figure.name == "memory, slope").good
+
+
+def test_of_a_long_soak_the_second_half_is_judged(load: Any) -> None:
+    """A process finds its size in the first hour; what leaks does so in the second too."""
+    chance = random.Random(0)
+    soak = load("soak")
+
+    def record(leak: float) -> list[dict[str, Any]]:
+        lines = []
+        for tick in range(6 * 120):
+            minute = tick / 6
+            memory = 140 - 20 * math.exp(-minute / 10) + leak * minute / 60 + chance.gauss(0, 0.3)
+            held = {"memory": memory, "sockets": 220 + chance.gauss(0, 1), "descriptors": 240 + chance.gauss(0, 1)}
+            lines.append(
+                {"stretch": 1, "minute": minute, "talking": 200, "cpu": minute, "ended": 1, "load": 1.0, **held}
+            )
+        return lines
+
+    def verdict(leak: float) -> bool | None:
+        return next(figure.good for figure in soak.judge(record(leak)) if figure.name == "memory, slope")
+
+    assert verdict(0.0) is True
+    assert verdict(1.0) is False, "a MiB an hour is seen"
+
+
+def test_what_moves_in_steps_is_no_trend(load: Any) -> None:
+    """Minutes that follow each other say less than as many that do not."""
+    steps = [0.0] * 20 + [0.3] * 15 + [0.1] * 15 + [0.3] * 10
+    chance = random.Random(1)
+    _, low, high = load("soak").slope([n + 0.5 for n in range(60)], [value + chance.gauss(0, 0.02) for value in steps])
+    assert low <= 0 <= high
