@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from cleanrl_protocol import session_pb2 as pb
-from cleanrl_protocol.limits import MAX_NAME, MAX_PAYLOAD_BYTES, MAX_SCALARS
+from cleanrl_protocol.limits import LAST_NUMBER, MAX_NAME, MAX_PAYLOAD_BYTES, MAX_SCALARS
 
 HEARTBEAT = "heartbeat"
 SCALARS = "scalars"
@@ -39,7 +39,7 @@ def is_scalars(event: Mapping[str, Any]) -> bool:
 def number_of(event: Mapping[str, Any]) -> int:
     """A log line's number; 0 for a line that has none, which is no line of ours."""
     number = event.get("seq")
-    return number if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**63 else 0
+    return number if isinstance(number, int) and not isinstance(number, bool) and 0 < number <= LAST_NUMBER else 0
 
 
 def epoch_micros(timestamp: Any) -> int:
@@ -162,7 +162,7 @@ class Received:
 
 def decode(message: pb.Event) -> Received:
     """Read a message from a worker that may be hostile. Raises BadEvent with a sentence."""
-    if message.number == 0 or message.number >= 2**63:
+    if not 0 < message.number <= LAST_NUMBER:
         raise BadEvent("an event needs a number from 1 up")
     if not message.name or len(message.name) > MAX_NAME or not message.name.isprintable():
         raise BadEvent(f"an event needs a printable name of at most {MAX_NAME} characters")

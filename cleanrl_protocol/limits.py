@@ -16,6 +16,8 @@ MAX_SCALARS = 64
 """Headline figures in one message."""
 MAX_NAME = 128
 """Characters in an event's or a scalar's name."""
+LAST_NUMBER = 2**63 - 1
+"""The largest number that an event can have. Nobody gets there by counting; a log in which it is planted stays readable."""
 
 REGISTER_SECONDS = 10.0
 """A gateway that has not answered RegisterWorker by then counts as absent."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+from cleanrl_protocol.limits import LAST_NUMBER
 from cleanrl_worker.plainfile import open_plain
 
 RUN_STARTED = "run_started"
@@ -72,18 +73,19 @@ class EventLog:
     def emit(self, event: str, **payload: Any) -> dict[str, Any]:
         """Number one event, write it and return it. Raises OSError when the file did not take it."""
         with self._lock:
+            number = min(self.last_seq + 1, LAST_NUMBER)
             record = {
                 "event": event,
                 "payload": _finite(payload),
                 "run_id": self.run_id,
-                "seq": self.last_seq + 1,
+                "seq": number,
                 "timestamp": self._clock(),
             }
             line = encode(record)
             try:
                 self._append(line)
             finally:
-                self.last_seq += 1  # also when the file is full: stdout has used the number
+                self.last_seq = number  # also when the file is full: stdout has used the number
                 if event not in self._quiet:
                     self._copy(line)
             return record
@@ -180,7 +182,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
     number = event.get("seq")
-    return event if isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**63 else None
+    return event if isinstance(number, int) and not isinstance(number, bool) and 0 < number <= LAST_NUMBER else None
 
 
 def _refuse(constant: str) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 from fuzzing import HOSTILE_JSON, HOSTILE_NUMBERS, HOSTILE_TEXT, budget
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cleanrl_protocol.limits import LAST_NUMBER
 from cleanrl_worker import analytics, bridge, sidecar
 from cleanrl_worker.agents.loading import read_model
 from cleanrl_worker.bridge import EventFiles
@@ -188,6 +189,7 @@ LINES = st.one_of(
 
 
 @budget(100)
+@example(lines=[b'{"event":"","seq":9223372036854775807}'], torn=b"")
 @given(lines=st.lists(LINES, max_size=8), torn=st.binary(max_size=20))
 def test_any_event_log_is_read_judged_and_continued(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], torn: bytes
@@ -203,9 +205,10 @@ def test_any_event_log_is_read_judged_and_continued(
     analytics.finalise(run)
     analytics.rebuild_index(run.parent)
     log = EventLog(path, "r", None)
-    assert log.emit("note")["seq"] == max(known, default=0) + 1
+    following = min(max(known, default=0) + 1, LAST_NUMBER)
+    assert log.emit("note")["seq"] == following
     log.close()
-    assert [event["seq"] for event in read_events(path)] == [*known, max(known, default=0) + 1]
+    assert [event["seq"] for event in read_events(path)] == [*known, following]
 
 
 @budget(100)
