@@ -33,28 +33,16 @@ def defaults(algo: str) -> dict[str, Any]:
     return {field["name"].replace("-", "_"): field["default"] for field in schemas["algorithms"][algo]["fields"]}
 
 
-@pytest.mark.parametrize(
-    "algo",
-    [
-        "ppo",
-        "dqn",
-        "ppo_continuous_action",
-        "ddpg_continuous_action",
-        "td3_continuous_action",
-        "sac_continuous_action",
-    ],
-)
-def test_a_peer_has_our_defaults(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_has_our_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PROJECT / "tests" / "benchmarks"))
-    peers = importlib.import_module("peers")
-    peer, ours = peers.PEERS[algo], defaults(algo)
-    assert peer.envs == ours.get("num_envs", 1)
-    for option, value in peer.options.items():
-        if option in OWN:
-            continue
-        if peer.name == "PPO" and option == "batch_size":
-            assert value == peer.envs * ours["num_steps"] // ours["num_minibatches"]
-        elif SAME[option] in ours or option not in ALWAYS:
-            assert value == ours[SAME[option]], option
-        else:
-            assert value == ALWAYS[option], option
+    peers = importlib.import_module("peers").PEERS
+    assert peers
+    for algo, peer in peers.items():
+        ours = defaults(algo)
+        assert peer.envs == ours.get("num_envs", 1), algo
+        for option in peer.options.keys() - OWN:
+            if peer.name == "PPO" and option == "batch_size":
+                expected = peer.envs * ours["num_steps"] // ours["num_minibatches"]
+            else:
+                expected = ours[SAME[option]] if SAME[option] in ours else ALWAYS[option]
+            assert peer.options[option] == expected, (algo, option)
