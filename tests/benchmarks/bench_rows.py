@@ -239,9 +239,9 @@ ROWS = [
         Row("Operator", f"{size} at once: pods per second", "operator", rf"^{size} at once: pods per second", None, None)
         for size in ("300", "1,000", "5,000")
     ),
-    Row("Operator", "exponent of the operator's CPU time, 100 to 10,000 runs", "operator",
+    Row("Operator", "exponent of the operator's CPU time, from the smallest burst to the largest", "operator",
         r"^exponent of the operator's CPU", "at most", 1.15, "",
-        "7.6 ms a run in a burst of 100, 15 in one of 10,000, which lasts minutes; why is not known"),
+        "a small burst's pods start before their statuses are written, a large one's do not: one write more a run"),
     Row("Operator", "exponent of the time until the last pod", "operator", r"^exponent of the time until the last pod$", None,
         None, "exponent of the time until the last pod, Jobs"),
     Row("Operator", "backlog as a share of bare pod creation", "operator", r"^backlog as a share", "at least", 0.5,
