@@ -23,6 +23,12 @@ USER_AGENT = "cleanrl-operator"
 TIMEOUT_SECONDS = 30
 WATCH_SECONDS, SILENCE_SECONDS = 300, 90
 PAGE = 500
+REQUESTS_A_CONNECTION = 200
+"""Every so many requests one connection is closed after its answer.
+
+The client's pool takes turns with all connections that it has, so none is ever idle for long: what a stall of the API server
+made it open would stay for good. So it goes back to as many as are needed, and with several API servers to all of them.
+"""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 RUNS = f"apis/{GROUP}/{VERSION}"
 
@@ -49,6 +55,7 @@ class Kube:
 
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
+        self._requests = 0
         self.writes = 0
         """Requests that change something, Events and reviews not counted."""
 
@@ -197,6 +204,9 @@ class Kube:
     ) -> Any:
         """The client's answer, not read yet."""
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": USER_AGENT}
+        self._requests += 1
+        if self._requests % REQUESTS_A_CONNECTION == 0:
+            headers["Connection"] = "close"
         await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = f"{self._api.configuration.host}/{path}"
         try:

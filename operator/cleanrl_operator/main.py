@@ -28,6 +28,7 @@ from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 from cleanrl_operator import logs
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
 from cleanrl_operator.kube import PAGE
+from cleanrl_operator.memory import give_back_freed_memory
 from cleanrl_operator.program import Operator
 from cleanrl_operator.settings import Settings
 
@@ -142,6 +143,7 @@ def main() -> int:
         sys.stderr.write(f"cleanrl-operator: {error}\n")
         return 2
     collect_seldom()
+    give_back_freed_memory()
     return uvloop.run(run(settings))
 
 
