@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from cleanrl_worker.redact import HIDDEN, is_secret_name
 
@@ -63,6 +63,7 @@ Whole = Annotated[int, BeforeValidator(_not_a_bool), Field(lt=2**63, gt=-(2**63)
 Number = Annotated[float, BeforeValidator(_not_a_bool), Field(allow_inf_nan=False)]
 Blankable = BeforeValidator(_blank_is_none)
 Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
+WorkerId = Annotated[str, BeforeValidator(_text_of_number), StringConstraints(strip_whitespace=True, max_length=256)]
 Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
 
 
@@ -160,9 +161,7 @@ class Worker(_Part):
     total_timesteps: Whole | None = None
     seed: Annotated[Whole, Field(ge=0, lt=2**32)] | None = None
     dry_run: bool | None = None
-    worker_id: Annotated[Annotated[str, BeforeValidator(_text_of_number), Field(max_length=256)] | None, Blankable] = (
-        None
-    )
+    worker_id: Annotated[WorkerId | None, Blankable] = None
     max_wallclock_minutes: Annotated[Number, Field(gt=0)] | None = None
 
 

@@ -31,6 +31,7 @@ from cleanrl_operator.gateway.service import GatewayService
 from cleanrl_operator.gateway.sessions import SessionBook
 from cleanrl_operator.health import HealthServer, LoopLag
 from cleanrl_operator.kube import Kube, KubeError
+from cleanrl_operator.memory import give_back_free_pages
 from cleanrl_operator.metrics import Headlines, OperatorPage, Source, Spoken, Tally
 from cleanrl_operator.podwatch import PodWatch
 from cleanrl_operator.progress import FleetBudget, Pace
@@ -47,6 +48,8 @@ SWEEP_SECONDS = 60.0
 """How often every run that is not over and has no session is looked at, whatever the watches and the timers say."""
 SWEPT_A_SECOND = 50
 """So many of them at the most: thousands that wait for a GPU would keep a process busy that has nothing to do."""
+MEMORY_SECONDS = 60.0
+"""How often memory that is free is given back."""
 RUNS, PODS = (f"apis/{GROUP}/{VERSION}", PLURAL), ("api/v1", "pods")
 LEADER_LABEL = f"{GROUP}/gateway"
 LEADER_VALUE = "leader"
@@ -220,6 +223,7 @@ class Operator:
         self._spawn("watch", self._watch(self))
         self._spawn("watchdog", self._watchdog.run())
         self._spawn("sweep", self._sweep())
+        self._spawn("memory", _give_back_memory())
         if self._gateway is not None:
             self._spawn("certificates", self._gateway.keep_fresh(self._new_authorities))
         await self._label(LEADER_VALUE)
@@ -240,7 +244,7 @@ class Operator:
     async def _shut_down(self) -> None:
         """Finish what is being done, then let go: watch, queue, workers, Events, label, lease."""
         log.info("stopping")
-        for name in ("watch", "pods", "sweep", "watchdog", "certificates", "queue"):
+        for name in ("watch", "pods", "sweep", "memory", "watchdog", "certificates", "queue"):
             await self._end(name)
         if self._gateway is not None:
             await self._gateway.stop()
@@ -418,6 +422,13 @@ class Operator:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         return False
+
+
+async def _give_back_memory() -> None:
+    """Now and then, beside the loop, which must not wait for it."""
+    while True:
+        await asyncio.sleep(MEMORY_SECONDS)
+        await asyncio.to_thread(give_back_free_pages)
 
 
 def _path(prefix: str, plural: str, namespace: str | None) -> str:

@@ -1,4 +1,4 @@
-"""An API server that stalls has the operator open connections and take memory; both go back when it answers again."""
+"""An API server that stalls, or a burst, has the operator open connections and take memory; both go back when it is over."""
 
 from __future__ import annotations
 
@@ -142,3 +142,30 @@ def test_the_buffers_of_closed_connections_are_given_back() -> None:
     given_back, left = mebibytes_left("give back"), mebibytes_left("leave")
     assert given_back < 2, f"{given_back} MiB stayed"
     assert left > 2 * given_back, f"without the switch {left} MiB stay: the test shows nothing"
+
+
+BURST = """
+from cleanrl_operator.memory import give_back_free_pages
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 2**20
+
+before = resident()
+pieces = [bytes(2000) for _ in range(40_000)]  # more than pymalloc takes
+taken = resident() - before
+kept = pieces[::100]  # the last of them lies at the heap's end
+del pieces
+left = resident() - before
+give_back_free_pages()
+print(taken, left, resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such switch")
+def test_what_a_burst_took_is_given_back_from_between_what_stays() -> None:
+    done = subprocess.run([sys.executable, "-c", BURST], check=True, capture_output=True, text=True)
+    taken, left, given_back = (float(word) for word in done.stdout.split())
+    assert taken > 70, "MiB: the pieces lie in the heap"
+    assert left > 0.9 * taken, "the C library gives them back by itself: the test shows nothing"
+    assert given_back < 0.2 * taken

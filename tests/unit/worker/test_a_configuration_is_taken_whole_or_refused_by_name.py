@@ -116,6 +116,11 @@ def test_the_nested_form_with_placeholders() -> None:
     assert config.raw["metadata"]["worker"]["config"]["run_id"] == "${RUN_ID}", "raw stays as it came"
 
 
+def test_a_workers_id_has_no_blanks_around_it() -> None:
+    assert read(job(worker_id=" w 1 ")).worker_id == "w 1"
+    assert read(job(worker_id="  ")).worker_id is None
+
+
 def test_the_trainers_own_form_is_taken_as_it_is() -> None:
     config = read(TRAINER_FORM)
     assert config.worker_id == "cleanrl_worker"
