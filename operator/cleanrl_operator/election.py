@@ -1,8 +1,9 @@
 """Who leads: one holder of a Lease at a time, the others wait warm.
 
-The holder renews; whoever could not renew for two thirds of the lease's time gives up by itself, before anybody else may take
+The holder renews; whoever could not renew for nine tenths of the lease's time gives up by itself, before anybody else may take
 it. Until then it tries again and again, since an API server that is short of time answers late more often than never. Others
 judge a lease by how long they have seen it unchanged on their own monotonic clock, never by the times written in it.
+What is still under way when the holder gives up harms nobody: pods have one name an attempt, statuses a version.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from cleanrl_operator.kube import Kube, KubeError, Object
 
 log = logging.getLogger(__name__)
 AGAIN_SECONDS = 0.5
-"""The pause before a renewal that failed is tried again."""
+"""The shortest pause between two renewals, and the one before a renewal that failed is tried again."""
+HELD_SHARE = 0.9
+"""For so much of the lease's time after its last renewal was asked for, its holder may go on trying."""
 
 
 class LeaseLost(Exception):
@@ -48,9 +51,14 @@ class Election:
         return self.seconds / 5
 
     @property
+    def _left(self) -> float:
+        """For how long the holder may still try to renew."""
+        return self._renewed_at + HELD_SHARE * self.seconds - self.clock()
+
+    @property
     def _patience(self) -> float:
-        """How long an attempt may take: one that begins just before it is too late ends before anybody else may lead."""
-        return self.seconds / 3
+        """How long a call may take: the holder's last one ends before anybody else may lead."""
+        return max(0.0, min(self.seconds / 3, self._left)) if self.leading else self.seconds / 3
 
     @property
     def _path(self) -> str:
@@ -67,11 +75,13 @@ class Election:
         pause = self._pause
         while True:
             await asyncio.sleep(pause)
+            began = self.clock()
             renewed = await self._attempt()
-            pause = self._pause if renewed else min(AGAIN_SECONDS, self._pause)
-            if not renewed and (not self.leading or self._too_late()):
+            if not renewed and (not self.leading or self._left <= AGAIN_SECONDS):
                 self.leading = False
                 raise LeaseLost("the lease was lost: another process may lead now")
+            spent = self.clock() - began if renewed else self._pause
+            pause = min(self._pause, max(AGAIN_SECONDS, self._pause - spent))
 
     async def release(self) -> None:
         """Let the next one in without waiting."""
@@ -86,17 +96,14 @@ class Election:
         except KubeError as error:
             log.warning("the lease could not be released, others wait until it ends: %s", error)
 
-    def _too_late(self) -> bool:
-        return self.clock() - self._renewed_at > self.seconds * 2 / 3
-
     async def _attempt(self) -> bool:
         """Take or renew the lease, if that is possible now."""
-        asked_at = self.clock()
+        asked_at, patience = self.clock(), self._patience
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(patience):
                 done = await self._take()
         except (KubeError, TimeoutError) as error:
-            why = str(error) or f"no answer within {self._patience:g} s"
+            why = str(error) or f"no answer within {patience:.3g} s"
             log.warning("the lease could not be %s: %s", "renewed" if self.leading else "taken", why)
             return False
         if done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -23,8 +24,7 @@ class Server:
         self.lease: dict[str, Any] | None = None
         self.calls: list[tuple[float, str]] = []
         self.trouble: Callable[[], float | None] = lambda: 0.0
-        """Seconds that the next call takes; None is a call that is given up."""
-        self.patience = SECONDS / 3
+        """Seconds that the next call takes; None is a call that is never answered."""
 
         async def sleep(seconds: float) -> None:
             self.now += seconds
@@ -34,11 +34,11 @@ class Server:
         monkeypatch.setattr(election.asyncio, "sleep", sleep)
 
     async def get(self, _path: str, *, seconds: float = 0.0) -> dict[str, Any] | None:
-        self._call("GET")
+        self._call("GET", seconds)
         return deepcopy(self.lease)
 
     async def keep(self, method: str, path: str, body: dict[str, Any], *, seconds: float = 0.0) -> dict[str, Any]:
-        self._call(method)
+        self._call(method, seconds)
         version = int(self.lease["metadata"]["resourceVersion"]) if self.lease else 0
         if (method == "POST") != (self.lease is None):
             raise KubeError(409 if method == "POST" else 404, "", f"{path} is there, or not there")
@@ -48,11 +48,11 @@ class Server:
         self.lease = deepcopy({**body, "metadata": metadata})
         return deepcopy(self.lease)
 
-    def _call(self, method: str) -> None:
+    def _call(self, method: str, patience: float) -> None:
         self.calls.append((self.now, method))
         takes = self.trouble()
-        self.now += self.patience if takes is None else takes
-        if takes is None:
+        self.now += patience if takes is None else min(takes, patience)
+        if takes is None or takes > patience:
             raise KubeError(0, "", f"{method}: TimeoutError")
 
     def candidate(self, name: str) -> Election:
@@ -106,6 +106,16 @@ def test_a_call_that_is_lost_now_and_then_costs_no_lease(server: Server) -> None
         one = await lead(server)
         count = iter(range(10_000))
         server.trouble = lambda: None if next(count) % 3 == 0 else 0.1
+        assert await lost_at(one, server) is None
+
+    asyncio.run(scene())
+
+
+def test_a_late_answer_after_one_that_never_came_costs_no_lease(server: Server) -> None:
+    async def scene() -> None:
+        one = await lead(server)
+        answers = itertools.cycle((4.9, None, 1.2, 1.2))
+        server.trouble = lambda: next(answers)
         assert await lost_at(one, server) is None
 
     asyncio.run(scene())
