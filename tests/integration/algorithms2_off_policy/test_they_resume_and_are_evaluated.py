@@ -57,6 +57,7 @@ def test_a_run(algo: str, train: Any) -> None:
         same_actions(env_id, end.path, end.path)
 
 
+@pytest.mark.timeout(900)  # trains several times, where JAX compiles each time
 @pytest.mark.covers(once=True, resume="bitwise", evaluation="plays")
 @pytest.mark.parametrize("algo", ["qdagger_dqn_atari_impalacnn", "qdagger_dqn_atari_jax_impalacnn"])
 def test_a_student(algo: str, train: Any, teacher: Path) -> None:
