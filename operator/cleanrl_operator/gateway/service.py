@@ -45,18 +45,18 @@ class GatewayService:
         self._material: Material
         self._serving: ServerCertificate | None = None
         self._given: ServerCertificate | None = None
-        self._gateway: Gateway
+        self._gateway: Gateway | None = None
         self._server: Any = None
 
     @property
     def refusals(self) -> Mapping[str, int]:
-        """What was refused, by gRPC code."""
-        return self._gateway.refusals
+        """What was refused, by gRPC code; nothing before it listens."""
+        return self._gateway.refusals if self._gateway is not None else {}
 
     @property
     def streams(self) -> int:
-        """Workers that are connected now."""
-        return self._gateway.streams
+        """Workers that are connected now; none before it listens."""
+        return self._gateway.streams if self._gateway is not None else 0
 
     async def start(self) -> tuple[str, ...]:
         """Listen: the authorities that pods have to trust."""

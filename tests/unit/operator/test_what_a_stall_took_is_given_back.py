@@ -124,9 +124,9 @@ del largest  # from here on glibc would keep pieces of this size in the heap
 before = resident()
 for _ in range(20):
     buffers = []
-    for _ in range(20):
-        buffers.append(bytearray(b"x" * (256 << 10)))
-        kept.append(bytes(600))  # lives on, behind the buffer: more than pymalloc takes, so in the same heap
+    for _ in range(5):
+        buffers.append(bytearray(b"x" * (2 << 20)))
+        kept.append(bytes(600))  # lives on, behind the page: more than pymalloc takes, so in the same heap
     del buffers
 print(resident() - before)
 """
@@ -138,7 +138,7 @@ def mebibytes_left(how: str) -> float:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such switch")
-def test_the_buffers_of_closed_connections_are_given_back() -> None:
+def test_the_pages_of_long_lists_are_given_back() -> None:
     given_back, left = mebibytes_left("give back"), mebibytes_left("leave")
     assert given_back < 2, f"{given_back} MiB stayed"
     assert left > 2 * given_back, f"without the switch {left} MiB stay: the test shows nothing"
@@ -160,6 +160,30 @@ left = resident() - before
 give_back_free_pages()
 print(taken, left, resident() - before)
 """
+
+
+READS = """
+import resource, sys
+from cleanrl_operator.memory import give_back_freed_memory
+
+assert give_back_freed_memory()
+kept = bytearray(1000)
+
+def read():
+    return bytes(b"x") + bytearray(256 << 10)[:1000]
+
+read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(1000):
+    read()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such switch")
+def test_the_buffer_of_a_read_is_not_mapped_in_anew_each_time() -> None:
+    done = subprocess.run([sys.executable, "-c", READS], check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 1000, "page faults of a thousand reads"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such switch")
