@@ -75,13 +75,12 @@ class Election:
         pause = self._pause
         while True:
             await asyncio.sleep(pause)
-            began = self.clock()
             renewed = await self._attempt()
             if not renewed and (not self.leading or self._left <= AGAIN_SECONDS):
                 self.leading = False
                 raise LeaseLost("the lease was lost: another process may lead now")
-            spent = self.clock() - began if renewed else self._pause
-            pause = min(self._pause, max(AGAIN_SECONDS, self._pause - spent))
+            due_in = self._renewed_at + self._pause - self.clock()
+            pause = min(self._pause, max(AGAIN_SECONDS, due_in))
 
     async def release(self) -> None:
         """Let the next one in without waiting."""
