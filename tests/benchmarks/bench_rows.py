@@ -30,8 +30,8 @@ COMMANDS = {
         quick=("throughput.py", "--seconds", "2", "--only", "ppo", "dqn", "sac_continuous_action"), quick_minutes=1.5,
     ),
     "peers": Command(
-        ("peers.py", "--page", "{out}/peers.md"), 8,
-        quick=("peers.py", "--rounds", "1", "--seconds", "2", "--page", "{out}/peers.md"), quick_minutes=2,
+        ("peers.py", "--page", "{out}/peers.md"), 15,
+        quick=("peers.py", "--rounds", "1", "--seconds", "2", "--page", "{out}/peers.md"), quick_minutes=5,
     ),
     "overheads": Command(("overheads.py", "--page", "{out}/overheads.md"), 5),
     "imports": Command(("imports.py", "--page", "{out}/imports.md"), 1, quick=("imports.py", "--rounds", "1")),
@@ -102,24 +102,22 @@ def _throughput() -> list[Row]:
     missed = {"ddpg_continuous_action": "bound by one core's matrix products, three quarters of its time"}
     return [
         Row("Algorithms", f"{algo}, steps per CPU second", "throughput", rf"^{algo}\s+\S+\s+{N}\s", "at least", floor,
-            f"upstream {peer:,}", missed.get(algo, ""))
+            f"upstream {peer:,}, another machine", missed.get(algo, ""))
         for algo, (floor, peer) in floors.items()
     ]  # fmt: skip
 
 
 def _peers() -> list[Row]:
-    algos = (
-        "ppo",
-        "dqn",
-        "ppo_continuous_action",
-        "ddpg_continuous_action",
-        "td3_continuous_action",
-        "sac_continuous_action",
-    )
+    on_policy = ("ppo", "ppo_continuous_action", "rpo_continuous_action")
+    off_policy = ("dqn", "c51", "ddpg_continuous_action", "td3_continuous_action", "sac_continuous_action")
+    not_theirs = ("c51", "rpo_continuous_action")
     return [
-        Row("Algorithms", f"{algo}, steps per CPU second, times Stable-Baselines3's in the same run", "peers",
-            rf"^{algo}\s+\S+\s+\S+\s+(?P<peer>\S+)\s+{N}\s", "at least", 1)
-        for algo in algos
+        Row("Algorithms", f"{algo}, steps per CPU second, times {name}'s in the same run", "peers",
+            rf"^{algo}\s+\S+\s+{peer}\s+\S+\s+(?P<peer>\S+)\s+{N}\s", "at least", 1)
+        for peer, name, left_out in (
+            ("CleanRL", "upstream CleanRL", ()), ("Stable-Baselines3", "Stable-Baselines3", not_theirs)
+        )
+        for algo in (*on_policy, *off_policy) if algo not in left_out
     ]  # fmt: skip
 
 

@@ -6,7 +6,8 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,20 @@ def cpu_seconds(pid: int) -> float:
     """What a process has used so far, by the kernel's count."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def child_cpu_seconds(command: Sequence[str], folder: str, environ: Mapping[str, str]) -> tuple[int, float, str]:
+    """Run a command to its end: exit code, the CPU seconds of it and its children, and what it said on standard error."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=said)
+        try:
+            _, status, used = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            raise
+        process.returncode = os.waitstatus_to_exitcode(status)  # else Popen would wait for it once more
+        said.seek(0)
+        return process.returncode, used.ru_utime + used.ru_stime, said.read()
 
 
 def table_page(title: str, about: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

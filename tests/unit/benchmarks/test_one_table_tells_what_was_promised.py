@@ -60,7 +60,14 @@ def rows(page: str, begins: str) -> list[list[str]]:
 def test_a_figure_is_judged_and_names_its_record(bench: Any, pages: Path) -> None:
     page = bench.collect(pages)
     ppo = rows(page, "ppo, steps")[0]
-    assert ppo[1:] == ["at least 14,000", "20,038", "1.43", "upstream 3,700", "met", "2026-01-02, 0123456, load 3"]
+    assert ppo[1:] == [
+        "at least 14,000",
+        "20,038",
+        "1.43",
+        "upstream 3,700, another machine",
+        "met",
+        "2026-01-02, 0123456, load 3",
+    ]
     assert rows(page, "pqn, steps")[0][5] == "**missed**"
     assert rows(page, "burst, p50")[0][2:6] == ["0.40", "0.80", "Jobs = 1", "met"]
     assert rows(page, "burst, p99")[0][5].startswith("**missed**: ")

@@ -35,7 +35,7 @@ def defaults(algo: str) -> dict[str, Any]:
 
 def test_a_peer_has_our_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PROJECT / "tests" / "benchmarks"))
-    peers = importlib.import_module("peers").PEERS
+    peers = importlib.import_module("peer_sb3").PEERS
     assert peers
     for algo, peer in peers.items():
         ours = defaults(algo)
