@@ -34,7 +34,7 @@ from operator_lab import (
     surroundings,
     to_children,
 )
-from operator_scale import clean, one_burst
+from operator_scale import JOB, RUN, clean, one_burst
 
 SIZES, BESIDE = (100, 300, 1000, 5000, 10_000), (300, 1000, 5000)
 PICTURE = "operator-growth.png"
@@ -59,7 +59,7 @@ class Burst:
 
 async def jobs(made: Cluster, client: Client, size: int) -> Burst:
     namespace = make_namespace(made, f"jobs-{size}")
-    found, rate = await one_burst(made, client, size, "job", namespace)
+    found, rate = await one_burst(made, client, size, JOB, namespace)
     await clean(client, namespace)
     return Burst(size, rate, percentile(found, 0.5), percentile(found, 0.99))
 
@@ -67,7 +67,7 @@ async def jobs(made: Cluster, client: Client, size: int) -> Burst:
 async def runs(made: Cluster, client: Client, operator: OperatorProcess, size: int, *, keep: bool) -> Burst:
     namespace = make_namespace(made, f"runs-{size}")
     audit, before = Audit(made), operator.usage()[0]
-    found, rate = await one_burst(made, client, size, "run", namespace)
+    found, rate = await one_burst(made, client, size, RUN, namespace)
     await settled(operator)
     cpu, memory, _ = operator.usage()
     writes = to_children(audit.writes(namespace)) / size

@@ -35,7 +35,7 @@ from operator_lab import (
     surroundings,
     until_async,
 )
-from operator_scale import one_burst
+from operator_scale import RUN, one_burst
 
 Function = tuple[str, int, str]
 LEAST = 0.01
@@ -46,7 +46,7 @@ IDLE = ("poll", "select.epoll", "sleep")
 async def lives(made: Cluster, client: Client, operator: OperatorProcess, count: int, namespace: str) -> None:
     """So many runs at once, until their pods run, and then their ends."""
     make_namespace(made, namespace)
-    await one_burst(made, client, count, "run", namespace)
+    await one_burst(made, client, count, RUN, namespace)
     await settled(operator)
 
     async def all_in(state: str) -> None:
