@@ -76,6 +76,9 @@ WORKER_KEYS = frozenset(
 _PASSED_WHEN_KNOWN = frozenset({"wandb_entity", "wandb_project_name", "procedural_generation"})
 """Keys that reach every run by the environment; a flag as well only where the algorithm has one."""
 
+_NOT_UPSTREAMS = frozenset({"procedural_generation"})
+"""Flags that no upstream script has, also where ours of the same name does."""
+
 _TOP_LEVEL = frozenset({"env_id", "total_timesteps", "seed", "cuda", "track"})
 """Flags that the run's own fields set; the same name among the algorithm's parameters is not repeated."""
 
@@ -142,8 +145,10 @@ def build(
     if takes_cuda:
         words += switch("cuda", cuda)
     for _, name, value in _parameters(extras):
-        if name not in _TOP_LEVEL:
-            words += _flag(name, value, (schema or {}).get(name, {}).get("type"), switch)
+        lacking = schema is not None and name not in schema and name in _PASSED_WHEN_KNOWN
+        if name in _TOP_LEVEL or lacking or (algorithm.foreign and name in _NOT_UPSTREAMS):
+            continue
+        words += _flag(name, value, (schema or {}).get(name, {}).get("type"), switch)
     return words
 
 
@@ -203,9 +208,12 @@ def _flag(name: str, value: Any, kind: str | None, switch: Callable[[str, bool],
         if kind is not None and kind.startswith("list["):  # tyro takes all values after one flag
             return [f"--{dashed}", *items] if items else []
         return [f"--{dashed}={item}" for item in items]
+    text = _write(value, kind)
+    if text is None:  # only a script of others, whose flags are its own business: it says what is wrong with it
+        return [f"--{dashed}={value}"]
     if kind == "bool" or (kind is None and isinstance(value, bool)):
-        return switch(dashed, _write(value, "bool") == "True")
-    return [f"--{dashed}={_write(value, kind) if kind else _write(value, None)}"]
+        return switch(dashed, text == "True")
+    return [f"--{dashed}={text}"]
 
 
 def _write(value: Any, kind: str | None) -> str | None:

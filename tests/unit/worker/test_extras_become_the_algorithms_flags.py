@@ -32,8 +32,9 @@ def schemas(monkeypatch: pytest.MonkeyPatch) -> None:
         entry("network", "str", "separate", choices=["separate", "shared"]),
         entry("device_ids", "list[int]", []),
         entry("wandb_entity", "str", None, optional=True),
+        entry("procedural_generation", "bool", True),
     ]
-    jax = [field for field in fields if field["name"] != "cuda"]
+    jax = [field for field in fields if field["name"] not in ("cuda", "procedural_generation")]
     known = {"algorithms": {"ppo": {"fields": fields}, "dqn_jax": {"fields": jax}}}
     monkeypatch.setattr(flags, "load_schemas", lambda: known)
 
@@ -89,6 +90,20 @@ def test_an_argparse_script_is_spoken_to_in_its_way() -> None:
     script = replace(parse("cleanrl.ppo_pettingzoo_ma_atari"), argparse=True)
     words = build(script, track=True, extras={"cuda": False, "algo_params": {"x": True}})
     assert words[2:] == ["--track=True", "--cuda=False", "--x=True"]
+
+
+def test_procedural_generation_is_a_flag_only_where_the_algorithm_has_it() -> None:
+    """Forms send it with every algorithm, and it reaches every run by the environment."""
+    for extras in ({"algo_params": {"procedural_generation": False}}, {"procedural_generation": False}):
+        assert build(extras=extras)[-1] == "--no-procedural-generation"
+        assert flags.check(parse("dqn_jax"), extras) == []
+        for algorithm in ("dqn_jax", "cleanrl.ppo", "cleanrl.dqn_jax", "cleanrl.unheard_of"):
+            assert not any("procedural" in word for word in build(algorithm, extras=extras))
+
+
+def test_a_foreign_script_hears_what_was_given_and_not_what_we_made_of_it() -> None:
+    extras = {"algo_params": {"num_envs": "four", "anneal_lr": "sometimes", "target_kl": "none"}}
+    assert build("cleanrl.ppo", extras=extras)[3:] == ["--num-envs=four", "--anneal-lr=sometimes", "--target-kl=none"]
 
 
 def test_the_workers_own_keys_are_never_passed_on() -> None:
