@@ -143,8 +143,8 @@ class CleanRLWorkerConfig:
     @property
     def cuda(self) -> bool:
         """Whether the algorithm may use a GPU: said in so many words, or because GPUs were asked for."""
-        given = [self.extras.get(name) for name in ("cuda", "use_cuda", "gpu")] + [self.algo_params.get("cuda")]
-        said = [bool(value) for value in given if value is not None]
+        words = [self.extras.get(name) for name in ("cuda", "use_cuda", "gpu")] + [flags.given(self.extras).get("cuda")]
+        said = [value for word in words if (value := flags.truth(word)) is not None]
         return any(said) if said else self.gpus > 0
 
     @property
@@ -229,7 +229,7 @@ class _Reader:
         job, worker = self._split()
         worker.update({name: self.overrides[name] for name in _WORKER_OVERRIDES if name in self.overrides})
         extras = self._merge_extras(worker.pop("extras", None))
-        params = {flags.canonical(name): value for name, value in _mapping(extras.get("algo_params")).items()}
+        params = flags.given(extras)
         worker.update({name: params[name] for name in _SAID_ONCE if worker.get(name) is None and name in params})
         self._override_job(job)
         worker["run_id"] = self._settle_run_id(worker.get("run_id"), job)
@@ -253,7 +253,7 @@ class _Reader:
             settled["checkpoint_path"] = settled.get("policy_path")  # forms that know one name for both write this
         self._check_mode(settled, environment, worker.get("total_timesteps"))
         self._check_algorithm(worker.get("algo"), settled)
-        self._check_conflicts(worker, params)
+        self._check_conflicts(worker, extras)
         self._check_folder(settled.get("tensorboard_dir"))
         if self.problems or parsed_worker is None or parsed_extras is None:
             raise ConfigError(list(dict.fromkeys(self.problems)))
@@ -341,7 +341,12 @@ class _Reader:
             extras["track_wandb"] = self.overrides["wandb"]
         if "max_wallclock_minutes" in self.overrides:
             extras.pop("max_wallclock_minutes", None)
-        return extras
+        said = [name for name in _SAID_ONCE if name in self.overrides]  # by a flag: what the file says is overridden
+        kept = {name: value for name, value in extras.items() if flags.canonical(str(name)) not in said}
+        if isinstance(kept.get("algo_params"), Mapping):
+            params = kept["algo_params"]
+            kept["algo_params"] = {k: v for k, v in params.items() if flags.canonical(str(k)) not in said}
+        return kept
 
     def _override_job(self, job: dict[str, Any]) -> None:
         if "gpus" in self.overrides:
@@ -469,13 +474,11 @@ class _Reader:
         else:
             self.problems += flags.check(algorithm, extras)
 
-    def _check_conflicts(self, worker: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-        for name in _SAID_ONCE:
+    def _check_conflicts(self, worker: Mapping[str, Any], extras: Mapping[str, Any]) -> None:
+        for path, name, value in flags.parameters(extras):
             top = worker.get(name)
-            if params.get(name) is not None and str(params[name]) != str(top):
-                self.problems.append(
-                    f"extras.algo_params.{name}: is {show(params[name])}, but {name} is {show(top)}; give it once"
-                )
+            if name in _SAID_ONCE and value not in (None, "") and str(value) != str(top):
+                self.problems.append(f"{path}: is {show(value)}, but {name} is {show(top)}; give it once")
 
     def _check_folder(self, directory: Any) -> None:
         if isinstance(directory, str) and ".." in Path(directory).parts:
@@ -508,7 +511,7 @@ class _Reader:
     def _wandb(self, job: Job, extras: Extras) -> bool:
         if extras.track_wandb is not None:
             return extras.track_wandb
-        return self._switch(job, "wandb", default=bool((extras.algo_params or {}).get("track")))
+        return self._switch(job, "wandb", default=bool(flags.truth(flags.given(extras.model_dump()).get("track"))))
 
 
 _SAID_ONCE = ("env_id", "total_timesteps", "seed")

@@ -49,9 +49,9 @@ def build(
         env[CURRICULUM] = json.dumps([stage.to_dict() for stage in config.stages])
     _tensorboard(env, config, folder)
     _video(env, config, folder)
-    procedural = config.algo_params.get("procedural_generation", config.extras.get("procedural_generation"))
+    procedural = flags.truth(flags.given(config.extras).get("procedural_generation"))
     if procedural is not None:
-        env["CLEANRL_PROCEDURAL_GENERATION"] = "1" if procedural in (True, 1, "1", "true", "True") else "0"
+        env["CLEANRL_PROCEDURAL_GENERATION"] = "1" if procedural else "0"
     if not config.cuda:
         env["CUDA_VISIBLE_DEVICES"] = ""  # also for those who never look at the flag
     if algorithm.upstream_dir is not None:
@@ -69,16 +69,11 @@ def build(
 def num_envs(config: CleanRLWorkerConfig, algorithm: Algorithm, env: Mapping[str, str]) -> int:
     """How many environments the algorithm steps at once, as far as that can be known from outside."""
     candidates = (
-        config.algo_params.get("num_envs", config.algo_params.get("num-envs")),
-        config.extras.get("num_envs"),
+        flags.given(config.extras).get("num_envs"),
         env.get("CLEANRL_NUM_ENVS"),
         flags.default_of(algorithm, "num_envs"),
     )
-    for value in candidates:
-        text = str(value).strip()
-        if text.isdigit() and int(text) > 0:
-            return int(text)
-    return 1
+    return next((count for value in candidates if (count := flags.whole(value)) is not None and count > 0), 1)
 
 
 def _identity(config: CleanRLWorkerConfig, folder: RunFolder) -> dict[str, str]:
@@ -151,10 +146,10 @@ def _tensorboard(env: dict[str, str], config: CleanRLWorkerConfig, folder: RunFo
 
 
 def _video(env: dict[str, str], config: CleanRLWorkerConfig, folder: RunFolder) -> None:
-    wanted = config.algo_params.get("capture_video", config.extras.get("capture_video"))
+    wanted = flags.given(config.extras).get("capture_video")
     if config.mode == "policy_eval":
         wanted = config.extras.get("eval_capture_video")
-    if wanted in (True, 1, "1", "true", "True"):
+    if flags.truth(wanted):
         env["MOSAIC_CAPTURE_VIDEO"] = "1"
         env["MOSAIC_VIDEOS_DIR"] = str(folder.videos)
     else:

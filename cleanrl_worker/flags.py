@@ -100,6 +100,23 @@ def schema_of(algorithm: Algorithm) -> Schema | None:
     return None if entry is None else {field["name"]: field for field in entry["fields"]}
 
 
+def given(extras: Mapping[str, Any]) -> dict[str, Any]:
+    """What the extras say about the algorithm's parameters, by canonical name; as with its flags, the last word counts."""
+    return {name: value for _, name, value in parameters(extras) if not _is_blank(value)}
+
+
+def truth(value: Any) -> bool | None:
+    """What a switch is set to, in whichever way that is written; None when it isn't set, or to nonsense."""
+    word = _write(value, "bool")
+    return None if word is None else word == "True"
+
+
+def whole(value: Any) -> int | None:
+    """A whole number, in whichever way it is written; None when it isn't one."""
+    word = _write(value, "int")
+    return None if word is None else int(word)
+
+
 def default_of(algorithm: Algorithm, name: str) -> Any:
     """The default of one flag, None when there is no such flag or nobody knows."""
     return (schema_of(algorithm) or {}).get(name, {}).get("default")
@@ -109,7 +126,7 @@ def check(algorithm: Algorithm, extras: Mapping[str, Any]) -> list[str]:
     """One line for each extra that the algorithm would refuse; empty when all is well."""
     schema = schema_of(algorithm)
     problems = []
-    for path, name, value in _parameters(extras):
+    for path, name, value in parameters(extras):
         text = f"{path}: "
         if any(character in name for character in "\r\n\0= ") or not name:
             problems.append(f"{text}is not a name that a flag can have")
@@ -144,7 +161,7 @@ def build(
     takes_cuda = "cuda" in schema if schema is not None else cuda or _said_no_to_cuda(extras)
     if takes_cuda:
         words += switch("cuda", cuda)
-    for _, name, value in _parameters(extras):
+    for _, name, value in parameters(extras):
         lacking = schema is not None and name not in schema and name in _PASSED_WHEN_KNOWN
         if name in _TOP_LEVEL or lacking or (algorithm.foreign and name in _NOT_UPSTREAMS):
             continue
@@ -165,12 +182,13 @@ def check_command(command: Iterable[object]) -> list[str]:
     return words
 
 
-def _parameters(extras: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+def parameters(extras: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
     """(where it was given, canonical name, value) of everything that is meant for the algorithm."""
-    params = extras.get("algo_params") or {}
-    given = [(f"extras.algo_params.{key}", canonical(str(key)), value) for key, value in params.items()]
-    given += [(f"extras.{key}", canonical(str(key)), value) for key, value in extras.items() if key not in WORKER_KEYS]
-    return given
+    params = extras.get("algo_params")
+    params = params if isinstance(params, Mapping) else {}
+    found = [(f"extras.algo_params.{key}", canonical(str(key)), value) for key, value in params.items()]
+    found += [(f"extras.{key}", canonical(str(key)), value) for key, value in extras.items() if key not in WORKER_KEYS]
+    return found
 
 
 def _mismatch(schema: Schema, name: str, value: Any) -> str | None:
@@ -200,7 +218,7 @@ def _words(kind: str) -> str:
 
 
 def _flag(name: str, value: Any, kind: str | None, switch: Callable[[str, bool], list[str]]) -> list[str]:
-    if value is None or (isinstance(value, str) and not value.strip()) or isinstance(value, Mapping):
+    if _is_blank(value) or isinstance(value, Mapping):
         return []
     dashed = name.replace("_", "-")
     if isinstance(value, list | tuple):
@@ -214,6 +232,10 @@ def _flag(name: str, value: Any, kind: str | None, switch: Callable[[str, bool],
     if kind == "bool" or (kind is None and isinstance(value, bool)):
         return switch(dashed, text == "True")
     return [f"--{dashed}={text}"]
+
+
+def _is_blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def _write(value: Any, kind: str | None) -> str | None:
@@ -241,8 +263,8 @@ def _texts(value: Any) -> list[str]:
 
 
 def _said_no_to_cuda(extras: Mapping[str, Any]) -> bool:
-    params = extras.get("algo_params") or {}
-    return params.get("cuda") is False or any(extras.get(name) is False for name in ("cuda", "use_cuda", "gpu"))
+    words = [given(extras).get("cuda"), *(extras.get(name) for name in ("cuda", "use_cuda", "gpu"))]
+    return any(truth(word) is False for word in words)
 
 
 def _tyro_switch(name: str, on: bool) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker.config import CleanRLWorkerConfig
-from cleanrl_worker.flags import canonical
+from cleanrl_worker.flags import given, truth
 
 MODULES = {
     "policy_eval": "cleanrl_worker.modes.policy_eval",
@@ -16,7 +16,6 @@ MODULES = {
 }
 """Modes whose process is not the algorithm's."""
 DEFAULT_EPISODES = 5
-_TRUE = (True, 1, "1", "true", "True")
 
 
 def arguments(config: CleanRLWorkerConfig) -> list[str]:
@@ -28,15 +27,15 @@ def arguments(config: CleanRLWorkerConfig) -> list[str]:
     words = [f"--algo={algo}", f"--env-id={config.env_id}", f"--policy-path={_absolute(extras['policy_path'])}"]
     words += _given(extras, {"checkpoint_sha256": "sha256", "eval_max_episode_steps": "max-episode-steps"})
     words += ["--greedy"] if extras.get("eval_greedy") else []
-    params = {canonical(name): value for name, value in config.algo_params.items()}
-    if "eval_max_episode_steps" not in extras:
+    params = given(extras)
+    if extras.get("eval_max_episode_steps") is None:
         words += _given(params, {"max_episode_steps": "max-episode-steps"})
     words += _given(params, {"view_size": "view-size"})
-    if params.get("procedural_generation") is not None and params["procedural_generation"] not in _TRUE:
+    if truth(params.get("procedural_generation")) is False:
         words.append("--no-procedural-generation")
     if config.mode == "interactive":
         return [f"--run-id={config.run_id}", *words]
-    gamma = extras.get("eval_gamma", params.get("gamma"))
+    gamma = params.get("gamma") if extras.get("eval_gamma") is None else extras["eval_gamma"]
     words += [f"--episodes={extras.get('eval_episodes') or DEFAULT_EPISODES}"]
     words += _given(extras, {"eval_batch_size": "batch-size", "eval_max_episode_seconds": "max-episode-seconds"})
     words += [] if gamma is None else [f"--gamma={gamma}"]

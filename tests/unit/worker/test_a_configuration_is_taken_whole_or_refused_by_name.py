@@ -273,6 +273,8 @@ def test_extras_are_merged_at_the_top_only() -> None:
         ({"use_cuda": True}, 0, True),
         ({"gpu": 1}, 0, True),
         ({"cuda": None}, 2, True),
+        ({"algo_params": {"cuda": "false"}}, 1, False),
+        ({"algo_params": {"cuda": "yes"}}, 0, True),
     ],
 )
 def test_the_gpu_is_used_only_when_asked_for(extras: dict[str, Any], gpus: int, cuda: bool) -> None:
@@ -292,6 +294,21 @@ def test_artifacts_switch_tracking() -> None:
     config = read({**job(), "artifacts": off})
     assert (config.tensorboard_dir, config.wandb) == (None, True)
     assert read({**job(extras={"track_wandb": False}), "artifacts": off}).wandb is False
+
+
+@pytest.mark.parametrize(
+    ("extras", "tracked"),
+    [
+        ({"track": True}, True),
+        ({"track": "no"}, False),
+        ({"algo_params": {"track": 1}}, True),
+        ({"algo_params": {"track": "false"}}, False),
+        ({"algo_params": {"track": None}}, False),
+        ({"track": True, "track_wandb": False}, False),
+    ],
+)
+def test_the_algorithms_own_switch_for_tracking_counts_as_it_is_written(extras: dict[str, Any], tracked: bool) -> None:
+    assert read({**FLAT, "extras": extras}).wandb is tracked
 
 
 def test_placeholders_come_from_the_environment() -> None:
@@ -411,6 +428,14 @@ def test_the_same_thing_said_twice_differently_is_an_error() -> None:
     assert "give it once" in faults({**FLAT, "seed": 1, "extras": {"algo_params": {"seed": 2}}})[0]
     assert read({**FLAT, "seed": 1, "extras": {"algo_params": {"seed": 1}}}).seed == 1
     assert read({**FLAT, "extras": {"algo_params": {"seed": 4}}}).seed == 4
+    assert read({**FLAT, "extras": {"seed": 4}}).seed == 4
+    assert "extras.seed: is 2, but seed is 1" in faults({**FLAT, "seed": 1, "extras": {"seed": 2}})[0]
+
+
+def test_a_flag_wins_over_the_same_thing_among_the_parameters() -> None:
+    extras = {"seed": 2, "algo_params": {"total-timesteps": 70, "gamma": 0.9}}
+    config = read({**FLAT, "total_timesteps": None, "extras": extras}, seed="3", total_timesteps="50")
+    assert (config.seed, config.total_timesteps, config.extras) == (3, 50, {"algo_params": {"gamma": 0.9}})
 
 
 def test_tensorboard_stays_in_the_runs_folder() -> None:

@@ -81,6 +81,20 @@ def test_the_configuration_wins_over_the_environment() -> None:
     assert env["CLEANRL_RUN_DIR"] == "/runs/r1"
 
 
+@pytest.mark.parametrize("yes", [True, 1, "1", "true", "yes", "on", "TRUE"])
+@pytest.mark.parametrize("spelling", ["{}", "{}-{}", "--{}-{}"])
+def test_a_parameter_means_the_same_however_it_is_written(yes: Any, spelling: str) -> None:
+    def named(first: str, second: str) -> str:
+        return f"{first}_{second}" if spelling == "{}" else spelling.format(first, second)
+
+    params = {named("capture", "video"): yes, named("procedural", "generation"): yes, named("num", "envs"): 8.0}
+    for extras in ({"algo_params": params}, params):
+        env = build(extras=extras)
+        assert env["MOSAIC_CAPTURE_VIDEO"] == "1"
+        assert env["CLEANRL_PROCEDURAL_GENERATION"] == "1"
+        assert env["CLEANRL_NUM_ENVS"] == "8"
+
+
 def test_the_descriptors_environment_reaches_the_child() -> None:
     assert build({"A": "1"}, environment={"A": "2", "B": "3"})["A"] == "2"
 
