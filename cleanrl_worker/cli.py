@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanrl_worker import __version__
+from cleanrl_worker.plainfile import exists
 
 if TYPE_CHECKING:
     from cleanrl_worker.config import CleanRLWorkerConfig
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.interactive:
         return _interactive(arguments)
     overrides = _overrides(arguments)
-    if arguments.config is not None and not arguments.config.exists():
+    if arguments.config is not None and not exists(arguments.config):
         raise SystemExit(f"Config path does not exist: {arguments.config}")
 
     # Late, so that --help and mistakes in flags answer at once.
@@ -174,6 +175,8 @@ def _options(arguments: argparse.Namespace, env: Mapping[str, str]) -> RunOption
     port = arguments.metrics_port
     if port is None and env.get("CLEANRL_METRICS_PORT"):
         port = int(numbers.get("CLEANRL_METRICS_PORT", 0))
+    if port is not None and not 0 <= port <= 65535:
+        numbers.problems.append(f"--metrics-port (or CLEANRL_METRICS_PORT): expected a port, got {port}")
     record_path = arguments.record_path or env.get("CLEANRL_RECORD_PATH")
     options = RunOptions(
         run_dir=arguments.run_dir,
@@ -200,7 +203,7 @@ class _Numbers:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
-        self._problems: list[str] = []
+        self.problems: list[str] = []
 
     def get(self, name: str, default: float) -> float:
         text = self._env.get(name, "").strip()
@@ -209,15 +212,15 @@ class _Numbers:
         except ValueError:
             number = -1.0
         if not 0 <= number < 1e12:
-            self._problems.append(f"{name}: expected a number of at least 0, got {text[:40]!r}")
+            self.problems.append(f"{name}: expected a number of at least 0, got {text[:40]!r}")
             return default
         return number
 
     def finish(self) -> None:
         from cleanrl_worker.config import ConfigError
 
-        if self._problems:
-            raise ConfigError(self._problems)
+        if self.problems:
+            raise ConfigError(self.problems)
 
 
 def _refuse(

@@ -375,9 +375,10 @@ class _Reader:
         return {**_PLACEHOLDER_DEFAULTS, **self.env, **environment, "RUN_ID": str(run_id)}
 
     def _fill(self, value: Any, names: Mapping[str, str], path: str) -> Any:
-        """Replace placeholders all the way down; refuse what no process can be given: odd Unicode, infinite numbers."""
+        """Replace placeholders all the way down; refuse what no process can be given: odd Unicode, NUL, infinite numbers."""
         if isinstance(value, Mapping):
-            return {str(key): self._fill(item, names, _join(path, key)) for key, item in value.items()}
+            sound = {key: item for key, item in value.items() if self._is_sound(str(key), _join(path, show(key)))}
+            return {str(key): self._fill(item, names, _join(path, key)) for key, item in sound.items()}
         if isinstance(value, list | tuple):
             return [self._fill(item, names, f"{path}[{index}]") for index, item in enumerate(value)]
         if isinstance(value, float) and not math.isfinite(value):
@@ -390,12 +391,18 @@ class _Reader:
             listed = ", ".join(f"${{{name}}}" for name in dict.fromkeys(unknown))
             self.problems.append(f"{path}: {listed} is not set in the environment; set it or write the value itself")
             return value
+        return _PLACEHOLDER.sub(lambda match: names[match[1]], value) if self._is_sound(value, path) else ""
+
+    def _is_sound(self, text: str, path: str) -> bool:
+        """Whether a command line or an environment can hold it."""
         try:
-            value.encode()
+            text.encode()
         except UnicodeEncodeError:
-            self.problems.append(f"{path}: expected text that is valid Unicode, got {show(value)}")
-            return ""
-        return _PLACEHOLDER.sub(lambda match: names[match[1]], value)
+            self.problems.append(f"{path}: expected text that is valid Unicode, got {show(text)}")
+            return False
+        if "\0" in text:
+            self.problems.append(f"{path}: must not contain a NUL character")
+        return "\0" not in text
 
     # -- checks
 
@@ -458,11 +465,9 @@ class _Reader:
                 )
 
     def _check_environment(self, environment: Mapping[str, Any]) -> None:
-        for name, value in environment.items():
+        for name in environment:
             if not _ENV_NAME.fullmatch(name):
                 self.problems.append(f"environment: {show(name)} is not a name that a variable can have")
-            elif isinstance(value, str) and "\0" in value:
-                self.problems.append(f"environment.{name}: must not contain a NUL character")
 
     def _check_algorithm(self, algo: Any, extras: Mapping[str, Any]) -> None:
         if not isinstance(algo, str) or not algo or not isinstance(extras.get("algo_params") or {}, Mapping):

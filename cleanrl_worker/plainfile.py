@@ -1,4 +1,4 @@
-"""Opening what a stranger may have put on the claim."""
+"""Looking for, and opening, what a stranger may have named or put on the claim."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ import io
 import os
 import stat
 from pathlib import Path
+
+
+def exists(path: Path | str) -> bool:
+    """Whether something is there. Nothing is where we can't look: a name too long for a file, a folder closed to us."""
+    return os.path.exists(path)  # noqa: PTH110 - pathlib raises there
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file, or a link to one, is there; like `exists`."""
+    return os.path.isfile(path)  # noqa: PTH113
 
 
 def open_plain(path: Path) -> io.BufferedReader:

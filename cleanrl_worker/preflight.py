@@ -11,12 +11,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import environment, registry, requirement_sets, script_header
 from cleanrl_worker.config import CleanRLWorkerConfig
 from cleanrl_worker.modes.commands import MODULES
+from cleanrl_worker.plainfile import exists
 from cleanrl_worker.registry import Algorithm
 
 
@@ -119,10 +119,10 @@ def check_files(config: CleanRLWorkerConfig, env: Mapping[str, str]) -> None:
     """The checkpoint or model that the run needs has to be there. Only asked where the run really is to start."""
     if config.mode in ("policy_eval", "interactive"):
         given = config.extras["policy_path"]
-        if not Path(given).exists():
+        if not exists(given):
             raise PreflightError([f"there is no policy at {given}; give the path of a model file or a checkpoint"])
         return
     given = config.extras.get("checkpoint_path") if config.mode == "resume_training" else None
     given = given or {**env, **config.environment}.get(environment.RESUME_PATH)
-    if given and not Path(given).exists():
+    if given and not exists(given):
         raise PreflightError([f"there is no checkpoint at {given}; give the path of a checkpoint or model file"])

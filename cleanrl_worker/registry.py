@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from cleanrl_protocol.algorithms import ALGORITHMS
+from cleanrl_worker.plainfile import exists, is_file
 
 PLUGIN_GROUP = "cleanrl_worker.algorithms"
 UPSTREAM_DIR = "CLEANRL_UPSTREAM_DIR"
@@ -129,8 +130,9 @@ def _checkout(name: str, folder: str | None) -> Path:
         )
     checkout = Path(folder).absolute()
     script = upstream_script(checkout, name)
-    if not script.is_file():
-        there = sorted(f"cleanrl.{path.stem}" for path in script.parent.glob("*.py"))
+    if not is_file(script):
+        files = script.parent.glob("*.py") if exists(script.parent) else ()
+        there = sorted(f"cleanrl.{path.stem}" for path in files)
         raise UnknownAlgorithmError(f"There is no cleanrl/{script.name} in {checkout}{_suggest(name, there)}")
     return checkout
 
@@ -139,7 +141,7 @@ def upstream_script(checkout: Path, name: str) -> Path:
     """Where the checkout has `cleanrl.<name>`: scripts with files of their own stand in a folder of their name."""
     plain = name.removeprefix("cleanrl.")
     script, in_folder = (checkout / "cleanrl" / path for path in (f"{plain}.py", f"{plain}/{plain}.py"))
-    return in_folder if in_folder.is_file() and not script.is_file() else script
+    return in_folder if is_file(in_folder) and not is_file(script) else script
 
 
 def _reads_flags_with_argparse(script: Path) -> bool:

@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cleanrl_worker.plainfile import exists, is_file
+
 SHIPPED = Path(__file__).parent / "scripts"
 HEADER_LINES = 30
 MAX_BYTES = 1024 * 1024
@@ -59,11 +61,11 @@ def read(given: str | Path) -> Script:
 def find(given: str | Path) -> Path:
     path = Path(given)
     shipped = SHIPPED / (path.name if path.suffix else f"{path.name}.sh")
-    if path.is_file():
+    if is_file(path):
         return path
-    if path.exists():
+    if exists(path):
         raise ScriptError(f"{path} is not a file: expected a bash script")
-    if len(path.parts) == 1 and shipped.is_file():
+    if len(path.parts) == 1 and is_file(shipped):
         return shipped
     names = ", ".join(sorted(script.name for script in SHIPPED.glob("*.sh")))
     raise ScriptError(f"there is no script {path}; give the path of a file, or one of {names}")

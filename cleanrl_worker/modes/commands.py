@@ -8,6 +8,7 @@ from typing import Any
 
 from cleanrl_worker.config import CleanRLWorkerConfig
 from cleanrl_worker.flags import given, truth
+from cleanrl_worker.plainfile import exists
 
 MODULES = {
     "policy_eval": "cleanrl_worker.modes.policy_eval",
@@ -51,4 +52,4 @@ def _given(source: Mapping[str, Any], names: dict[str, str]) -> list[str]:
 
 def _absolute(path: str) -> str:
     """Relative paths count from where the worker was started; a bare name may be a shipped script's."""
-    return str(Path(path).absolute()) if Path(path).exists() or len(Path(path).parts) > 1 else path
+    return str(Path(path).absolute()) if exists(path) or len(Path(path).parts) > 1 else path

@@ -134,6 +134,24 @@ def test_a_summary_is_the_configuration_alone(cli: Cli, tmp_path: Path) -> None:
             2,
             "no checkpoint at gone",
         ),
+        (["--config", "c" * 300], 1, "Config path does not exist: ccc"),
+        (
+            ["--algo", "ppo", "--env-id", "X-v0", "--total-timesteps", "9", "--metrics-port", "70000"],
+            2,
+            "expected a port, got 70000",
+        ),
+        *(
+            (["--algo", algo, "--env-id", "X-v0", "--total-timesteps", "9", "--extras", json.dumps(extras)], 2, words)
+            for algo, extras, words in (
+                ("ppo", {"mode": "policy_eval", "policy_path": "p" * 300}, "there is no policy at ppp"),
+                ("ppo", {"mode": "resume", "checkpoint_path": "p" * 300}, "there is no checkpoint at ppp"),
+                ("ppo", {"mode": "script", "script_path": "p" * 300}, "there is no script ppp"),
+                ("cleanrl.ppo", {"upstream_dir": "p" * 300}, "There is no cleanrl/ppo.py in /"),
+                ("ppo", {"agent_id": "a\0"}, "extras.agent_id: must not contain a NUL character"),
+                ("cleanrl.ppo", {"algo_params": {"a\0": 1}}, "must not contain a NUL character"),
+                ("cleanrl.ppo", {"algo_params": {"\ud800": 1}}, "expected text that is valid Unicode"),
+            )
+        ),
         (
             [
                 "--algo",
