@@ -91,6 +91,10 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def has_checkpoints(self) -> bool:
+        return any(self.checkpoints.glob("step-*"))
+
+    @property
     def videos(self) -> Path:
         return self.path / "videos"
 

@@ -146,7 +146,7 @@ class CleanRLWorkerRuntime:
             go_on = self._decide(history, folder)
             if go_on is None:
                 return self._already_completed(folder)
-            if history.starts and not go_on:
+            if not go_on and (history.starts or (self.options.force and folder.has_checkpoints)):
                 log.info("what earlier starts left is now in %s", folder.set_aside())
                 history = History()
             folder.prepare(self.config.to_dict())
@@ -160,8 +160,10 @@ class CleanRLWorkerRuntime:
     def _decide(self, history: History, folder: RunFolder) -> bool | None:
         """True: continue. False: from the start. None: there is nothing left to do."""
         asked = self.options.go_on or bool(self.config.extras.get("continue"))
-        if history.starts == 0 or self.options.force:
-            return asked and not self.options.force
+        if self.options.force:
+            return False
+        if history.starts == 0:
+            return asked or self._has_lost_its_events(folder)
         if history.unfinished:
             log.info("an earlier start of this run was cut off; going on from its newest checkpoint")
             return True
@@ -171,6 +173,18 @@ class CleanRLWorkerRuntime:
             f"the run folder {folder.path} holds a run that has ended ({history.outcome}); choose another --run-id, "
             "go on with --continue (or CLEANRL_CONTINUE=1), or start afresh in it with --force"
         )
+
+    def _has_lost_its_events(self, folder: RunFolder) -> bool:
+        """Checkpoints without events: the machine died, and of the two only checkpoints are sure to be on its disk.
+
+        A run that extends another's checkpoint may have been given it in its own folder.
+        """
+        known = {**self._env, **self.config.environment}
+        extends = self.config.mode == "resume_training" or known.get(environment.RESUME_PATH)
+        if extends or not folder.has_checkpoints:
+            return False
+        log.warning("the events of an earlier start are lost; going on from its newest checkpoint")
+        return True
 
     def _already_completed(self, folder: RunFolder) -> Ending:
         """An earlier start completed: say so again to whoever did not hear it, and end."""

@@ -41,6 +41,7 @@ VERSION = 1
 NAME = re.compile(r"step-(\d{1,18})(?:\.(\d{1,6}))?")
 MAX_MANIFEST_BYTES = 64 * 2**20
 """A manifest names each chunk of a replay buffer once: kilobytes."""
+UNUSABLE = "unusable"
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
@@ -109,6 +110,20 @@ class CheckpointStore:
         for path in list_checkpoints(self.root):
             if _order(path) > _order(loaded.path):
                 path.rename(_free(self.root / f"corrupt-{path.name}"))
+
+    def put_aside(self) -> Path | None:
+        """Move what is there, none of which can be used, into a folder of its own and return that; None when it was empty.
+
+        The run begins at step 0 again: by their numbers its checkpoints would be the oldest, and dropped as they come.
+        """
+        if not list_checkpoints(self.root):
+            return None
+        entries = [path for path in self.root.iterdir() if not path.name.startswith(UNUSABLE)]
+        shelf = _free(self.root / UNUSABLE)
+        shelf.mkdir()
+        for path in entries:
+            path.rename(shelf / path.name)
+        return shelf
 
     def save(self, step: int, state: Any, meta: dict[str, Any], reason: str, wait: bool = False) -> None:
         """Copy `state` now, write it in the background. With `wait`, return when it is on disk (or has failed)."""

@@ -538,6 +538,9 @@ class Run:
                 self._check_same_run(loaded)
                 self.store.adopt(loaded)
                 return "continue", loaded, None
+            if (shelf := self.store.put_aside()) is not None:
+                shown = checkpoints.relative(shelf, self.base)
+                self.note(f"None of the checkpoints can be used; they are now in {shown}.", level="warning")
             if not os.environ.get("CLEANRL_RESUME_PATH"):
                 self.note("There is no checkpoint to continue from: starting afresh.")
         given = os.environ.get("CLEANRL_RESUME_PATH")

@@ -69,6 +69,20 @@ def test_killed_before_its_first_checkpoint_it_starts_afresh_and_says_so(train: 
     assert curves(again.tensorboard) == curves(whole.tensorboard)
 
 
+def test_where_every_checkpoint_is_damaged_it_starts_afresh_and_keeps_the_new_ones(train: Any, whole: Any) -> None:
+    saves: list[tuple[int, str]] = [(step, "checkpoint") for step in (2000, 2500, 3000)]
+    killed = train("ppo", FLAGS, requests=[*saves, (3500, "SIGKILL")], expect=None)
+    for folder in killed.checkpoints:
+        (folder / "arrays.bin").write_bytes(b"")
+    again = train("ppo", FLAGS, requests=[(500, "checkpoint"), (1000, "SIGKILL")], expect=None, CLEANRL_CONTINUE="1")
+    assert "they are now in checkpoints/unusable" in again.process.stderr
+    (kept,) = again.checkpoints
+    third = train("ppo", FLAGS, CLEANRL_CONTINUE="1")
+    assert "starting afresh" not in third.process.stdout
+    assert load_checkpoint(kept).step < 1000
+    assert curves(third.tensorboard) == curves(whole.tensorboard)
+
+
 def test_a_signal_stops_it_with_a_checkpoint(train: Any) -> None:
     stopped = train("ppo", FLAGS, requests=[(1000, "SIGTERM")], expect=128 + signal.SIGTERM)
     (checkpoint,) = stopped.checkpoints

@@ -170,6 +170,29 @@ def test_a_run_that_was_cut_off_goes_on(start: Start, tmp_path: Path) -> None:
     assert second.events()[len(events) - 1]["seq"] == len(events), "numbering goes on after the last whole line"
 
 
+@pytest.mark.parametrize("lost", ["emptied", "removed", "torn"])
+def test_a_run_whose_events_are_lost_goes_on_from_its_checkpoint(start: Start, tmp_path: Path, lost: str) -> None:
+    """A machine that dies may keep the checkpoints, which were flushed to its disk, and not the events."""
+    folder = tmp_path / "lost"
+    first = start(folder=folder, steps=100_000, step_seconds=0.01)
+    first.until(lambda: "scalars" in first.names())
+    first.process.terminate()
+    first.wait()
+    saved = first.last()["payload"]["step"]
+    if lost == "removed":
+        (folder / "events.jsonl").unlink()
+    else:
+        (folder / "events.jsonl").write_text("" if lost == "emptied" else '{"event":"run_st')
+    second = start(folder=folder, steps=saved + 3)
+    assert second.wait() == 0, second.stderr
+    assert "the events of an earlier start are lost" in second.stderr
+    assert {"step": saved, "resumed": True} in [event["payload"] for event in second.events()]
+    (folder / "events.jsonl").unlink()
+    forced = start("--force", folder=folder, steps=3)
+    assert forced.wait() == 0, forced.stderr
+    assert (folder / ".earlier" / "1" / "checkpoints").is_dir()
+
+
 def test_two_workers_can_not_share_a_folder(start: Start, tmp_path: Path) -> None:
     first = start(folder=tmp_path / "one", steps=100_000, step_seconds=0.01)
     first.until(lambda: "training_started" in first.names())

@@ -86,6 +86,23 @@ def test_after_a_fallback_the_damaged_one_is_out_of_the_way(tmp_path: Path) -> N
     assert names(tmp_path) == ["step-000000000025"]
 
 
+def test_where_none_can_be_used_the_next_ones_are_kept_and_the_old_ones_too(tmp_path: Path) -> None:
+    old = CheckpointStore(tmp_path, keep=3)
+    for step in (10, 20, 30):
+        save(old, step)
+        (tmp_path / f"step-{step:012d}" / "arrays.bin").write_bytes(b"")
+    again = CheckpointStore(tmp_path, keep=3)
+    assert newest_valid(tmp_path) is None
+    shelf = again.put_aside()
+    save(again, 5)
+    assert shelf == tmp_path / "unusable"
+    assert names(shelf) == ["step-000000000010", "step-000000000020", "step-000000000030"]
+    loaded = newest_valid(tmp_path)
+    assert loaded is not None
+    assert loaded.step == 5
+    assert CheckpointStore(tmp_path / "empty").put_aside() is None
+
+
 def test_a_folder_of_an_unfinished_write_is_neither_listed_nor_left(tmp_path: Path) -> None:
     (tmp_path / ".tmp-step-000000000020").mkdir()
     assert newest_valid(tmp_path) is None
