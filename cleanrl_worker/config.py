@@ -68,6 +68,8 @@ class CleanRLWorkerConfig:
     dry_run: bool = False
     """Check everything where the run would run, say what would run, and end without running it."""
     secrets: Mapping[str, str] = field(default_factory=FrozenDict)
+    run_id_made: bool = False
+    """Nobody named the run. One that goes on in a folder has the name that it had there."""
 
     def __post_init__(self) -> None:
         for name in ("extras", "raw", "environment", "secrets"):
@@ -92,7 +94,7 @@ class CleanRLWorkerConfig:
     def with_overrides(self, **overrides: Any) -> CleanRLWorkerConfig:
         """A changed copy, checked like a new one; None leaves a value as it is and `extras` are merged over."""
         given = {name: value for name, value in overrides.items() if value is not None}
-        known = {item.name for item in fields(self)} - {"raw", "secrets"}
+        known = {item.name for item in fields(self)} - {"raw", "secrets", "run_id_made"}
         if unknown := sorted(set(given) - known):
             raise TypeError(f"a configuration has no field {', '.join(unknown)}")
         extras = {**thaw(self.extras), **self.secrets, **given.pop("extras", {})}
@@ -159,7 +161,7 @@ class CleanRLWorkerConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, secrets hidden: what is printed, saved and sent."""
-        names = [item.name for item in fields(self) if item.name != "secrets"]
+        names = [item.name for item in fields(self) if item.name not in ("secrets", "run_id_made")]
         shown: dict[str, Any] = self.redactor.data({name: getattr(self, name) for name in names})
         return shown
 
@@ -224,6 +226,7 @@ class _Reader:
         self.overrides = {name: value for name, value in overrides.items() if value is not None}
         self.env = env
         self.problems: list[str] = []
+        self.run_id_made = False
 
     def read(self) -> CleanRLWorkerConfig:
         job, worker = self._split()
@@ -278,6 +281,7 @@ class _Reader:
             wandb=self._wandb(parsed_job, parsed_extras),
             dry_run=bool(parsed_worker.dry_run),
             secrets=secrets,
+            run_id_made=self.run_id_made,
         )
 
     # -- taking the input apart
@@ -364,11 +368,15 @@ class _Reader:
         known = {**self.env, **_mapping(job.get("environment"))}
         ours = [str(known[name]) for name in _RUN_ID_VARIABLES if known.get(name)]
         if given is None or (isinstance(given, str) and not given.strip()):
-            return ours[0] if ours else str(ULID())
+            return ours[0] if ours else self._made_id()
         if isinstance(given, str) and "${RUN_ID}" in given:
             named = [str(known["RUN_ID"])] if known.get("RUN_ID") else ours
-            return given.replace("${RUN_ID}", named[0] if named else str(ULID()))
+            return given.replace("${RUN_ID}", named[0] if named else self._made_id())
         return given
+
+    def _made_id(self) -> str:
+        self.run_id_made = True
+        return str(ULID())
 
     def _placeholder_values(self, run_id: Any, job: Mapping[str, Any]) -> dict[str, str]:
         environment = {k: v for k, v in _mapping(job.get("environment")).items() if isinstance(v, str)}

@@ -22,7 +22,7 @@ MODE_ALIASES = {
     "custom_script": "script",
 }
 
-_SAFE_ID = r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,127}$"
+SAFE_ID = r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,127}$"
 _SAFE_ID_WORDS = "letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 128"
 
 
@@ -155,7 +155,7 @@ class Extras(BaseModel):
 class Worker(_Part):
     """The worker's part. `run_id` is settled before this is read."""
 
-    run_id: Annotated[str, BeforeValidator(_text_of_number), Field(pattern=_SAFE_ID)]
+    run_id: Annotated[str, BeforeValidator(_text_of_number), Field(pattern=SAFE_ID)]
     algo: Text
     env_id: Text
     total_timesteps: Whole | None = None

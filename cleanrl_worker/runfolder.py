@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_protocol.limits import DISK_FULL, RUN_FOLDER
+from cleanrl_worker.plainfile import open_plain
 from cleanrl_worker.telemetry import FINAL_EVENTS, RUN_STARTED, read_events, seconds_of
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 DEFAULT_ROOT = Path("var/trainer")
 PHASES_DIR = "CLEANRL_PHASES_DIR"
 """Set for the workers that a script starts: each takes a folder of its own in there."""
+LONGEST_SILENCE = 600.0
+"""Seconds. A worker that runs says something every half minute: between events further apart the clock was set, or the
+machine slept."""
 LOCK = ".lock"
 EARLIER = ".earlier"
 
@@ -89,6 +93,16 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def saved_run_id(self) -> str | None:
+        """The name of the run whose configuration was saved here last, where that can be read."""
+        try:
+            with open_plain(self.config) as file:
+                name = json.load(file)["run_id"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return name if isinstance(name, str) else None
 
     @property
     def has_checkpoints(self) -> bool:
@@ -174,6 +188,8 @@ class History:
     """Of the last start; None when it was cut off."""
     seconds: float = 0.0
     """How long they ran, all together."""
+    run_id: str | None = None
+    """Of the last start."""
 
     @property
     def unfinished(self) -> bool:
@@ -182,21 +198,22 @@ class History:
 
     @classmethod
     def of(cls, events: Any) -> History:
-        starts, seconds, base, outcome = 0, 0.0, 0.0, None
-        began: float | None = None
+        starts, seconds, outcome, run_id = 0, 0.0, None, None
+        last: float | None = None
         for event in events:
             payload = event.get("payload") if isinstance(event.get("payload"), dict) else {}
             if payload.get("dry_run"):
                 continue  # nothing was run
             at = seconds_of(event)
             if event["event"] == RUN_STARTED:
-                starts, began, base, outcome = starts + 1, at, seconds, None
-            if began is not None:
-                seconds = base + max(0.0, at - began)
+                starts, last, outcome, run_id = starts + 1, at, None, event.get("run_id")
+            if last is not None:
+                seconds += min(max(0.0, at - last), LONGEST_SILENCE)
+                last = at
             if event["event"] in FINAL_EVENTS:
                 outcome = str(payload.get("outcome") or event["event"])
-                began = None
-        return cls(starts, outcome, seconds)
+                last = None
+        return cls(starts, outcome, seconds, run_id if isinstance(run_id, str) else None)
 
 
 def write_atomically(path: Path, text: str) -> None:

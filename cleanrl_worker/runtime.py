@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from cleanrl_worker import (
 )
 from cleanrl_worker.book import Book, RunOptions
 from cleanrl_worker.config import CleanRLWorkerConfig
+from cleanrl_worker.config_shape import SAFE_ID
 from cleanrl_worker.fastlane import segment
 from cleanrl_worker.modes import commands
 from cleanrl_worker.progress import ProgressLine, terminal_of
@@ -53,7 +55,7 @@ _CLOSE_SECONDS = 5.0
 
 
 class FinishedRunError(Exception):
-    """The run's folder holds a run that has ended. The message names the ways on."""
+    """The run's folder holds a run that has ended, or another one. The message names the ways on."""
 
 
 @dataclass(frozen=True)
@@ -93,24 +95,25 @@ def plan(config: CleanRLWorkerConfig, options: RunOptions, env: Mapping[str, str
     findings = preflight.look(config, env)
     merged = {**env, **config.environment}
     folder = RunFolder.choose(config.run_id, config.mode, merged, options.run_dir)
-    command: list[str] = []
-    if findings.algorithm is not None:
-        if config.mode in commands.MODULES:
-            arguments = commands.arguments(config)
-        else:
-            arguments = flags.build(
-                findings.algorithm,
-                env_id=config.trained_env_id,
-                total_timesteps=config.total_timesteps,
-                seed=config.seed,
-                track=config.wandb,
-                cuda=config.cuda,
-                extras=config.extras,
-            )
-        command = flags.check_command(
-            [sys.executable, "-m", "cleanrl_worker.launcher", findings.algorithm.target, *arguments]
+    return Plan(config, findings, folder, _command(config, findings.algorithm))
+
+
+def _command(config: CleanRLWorkerConfig, algorithm: Algorithm | None) -> list[str]:
+    if algorithm is None:
+        return []
+    if config.mode in commands.MODULES:
+        arguments = commands.arguments(config)
+    else:
+        arguments = flags.build(
+            algorithm,
+            env_id=config.trained_env_id,
+            total_timesteps=config.total_timesteps,
+            seed=config.seed,
+            track=config.wandb,
+            cuda=config.cuda,
+            extras=config.extras,
         )
-    return Plan(config, findings, folder, command)
+    return flags.check_command([sys.executable, "-m", "cleanrl_worker.launcher", algorithm.target, *arguments])
 
 
 class CleanRLWorkerRuntime:
@@ -145,10 +148,13 @@ class CleanRLWorkerRuntime:
             history = folder.history()
             go_on = self._decide(history, folder)
             if go_on is None:
+                self._named_as_before(planned, history)
                 return self._already_completed(folder)
             if not go_on and (history.starts or (self.options.force and folder.has_checkpoints)):
                 log.info("what earlier starts left is now in %s", folder.set_aside())
                 history = History()
+            if go_on:
+                planned = self._named_as_before(planned, history)
             folder.prepare(self.config.to_dict())
             if self.config.dry_run:
                 return self._report(planned, seen)
@@ -173,6 +179,21 @@ class CleanRLWorkerRuntime:
             f"the run folder {folder.path} holds a run that has ended ({history.outcome}); choose another --run-id, "
             "go on with --continue (or CLEANRL_CONTINUE=1), or start afresh in it with --force"
         )
+
+    def _named_as_before(self, planned: Plan, history: History) -> Plan:
+        """What goes on keeps its name, which its curves are filed under. Raises FinishedRunError for another run's folder."""
+        named, made = self.config.run_id, self.config.run_id_made
+        before = history.run_id or (planned.folder.saved_run_id if made else None)
+        if before is None or before == named or not re.fullmatch(SAFE_ID, before):
+            return planned
+        if not made:
+            raise FinishedRunError(
+                f"the run folder {planned.folder.path} holds the run {before}, and this one is {named}: choose another "
+                f"--run-dir, go on with --run-id {before}, or start afresh in it with --force"
+            )
+        self.config = dataclasses.replace(self.config, run_id=before)
+        command = _command(self.config, planned.algorithm)
+        return dataclasses.replace(planned, config=self.config, command=command)
 
     def _has_lost_its_events(self, folder: RunFolder) -> bool:
         """Checkpoints without events: the machine died, and of the two only checkpoints are sure to be on its disk.

@@ -170,6 +170,27 @@ def test_a_run_that_was_cut_off_goes_on(start: Start, tmp_path: Path) -> None:
     assert second.events()[len(events) - 1]["seq"] == len(events), "numbering goes on after the last whole line"
 
 
+def test_what_goes_on_keeps_its_name_and_is_no_other_run(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "named"
+    first = start(folder=folder, steps=100_000, step_seconds=0.01)
+    first.until(lambda: "scalars" in first.names())
+    first.process.terminate()
+    first.wait()
+    named = first.last()["run_id"]
+    before = first.events()
+    for flags in ([], ["--continue"]):
+        other = start("--run-id", "another", *flags, folder=folder)
+        assert other.wait() == 2
+    assert f"holds the run {named}, and this one is another" in other.stderr
+    assert other.events() == before
+    again = start("--continue", folder=folder, steps=first.last()["payload"]["step"] + 3)
+    assert again.wait() == 0, again.stderr
+    assert {event["run_id"] for event in again.events()} == {named}
+    assert again.manifest()["run_id"] == named
+    done = start("--run-id", "another", "--continue", folder=folder)
+    assert done.wait() == 2, "the other run has not completed"
+
+
 @pytest.mark.parametrize("lost", ["emptied", "removed", "torn"])
 def test_a_run_whose_events_are_lost_goes_on_from_its_checkpoint(start: Start, tmp_path: Path, lost: str) -> None:
     """A machine that dies may keep the checkpoints, which were flushed to its disk, and not the events."""
@@ -178,7 +199,7 @@ def test_a_run_whose_events_are_lost_goes_on_from_its_checkpoint(start: Start, t
     first.until(lambda: "scalars" in first.names())
     first.process.terminate()
     first.wait()
-    saved = first.last()["payload"]["step"]
+    saved, named = first.last()["payload"]["step"], first.last()["run_id"]
     if lost == "removed":
         (folder / "events.jsonl").unlink()
     else:
@@ -187,6 +208,7 @@ def test_a_run_whose_events_are_lost_goes_on_from_its_checkpoint(start: Start, t
     assert second.wait() == 0, second.stderr
     assert "the events of an earlier start are lost" in second.stderr
     assert {"step": saved, "resumed": True} in [event["payload"] for event in second.events()]
+    assert second.last()["run_id"] == named
     (folder / "events.jsonl").unlink()
     forced = start("--force", folder=folder, steps=3)
     assert forced.wait() == 0, forced.stderr

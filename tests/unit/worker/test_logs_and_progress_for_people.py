@@ -119,8 +119,24 @@ def test_the_history_of_a_folder() -> None:
     assert not History.of(done).unfinished
     suspended = [event("run_started", 1), event("run_cancelled", 2, outcome="suspended")]
     assert History.of(suspended).unfinished
-    backwards = [event("run_started", 10), event("heartbeat", 5)]
-    assert History.of(backwards).seconds == 0.0
+    assert (
+        History.of([{**event("run_started", 1), "run_id": "a"}, {**event("run_started", 2), "run_id": "b"}]).run_id
+        == "b"
+    )
+
+
+@pytest.mark.parametrize(
+    ("moments", "seconds"),
+    [
+        ([10, 5], 0.0),
+        ([10, 40, 86_440, 86_470], 660.0),  # set to a day later, or asleep for one
+        ([10_000, 10_030, 30, 60], 60.0),  # set back by hours
+        ([10, 40, 70], 60.0),
+    ],
+)
+def test_a_clock_that_is_set_uses_up_no_time_limit(moments: list[float], seconds: float) -> None:
+    first, *rest = moments
+    assert History.of([event("run_started", first), *(event("heartbeat", at) for at in rest)]).seconds == seconds
 
 
 def test_the_folder_is_chosen_by_the_closest_word() -> None:
