@@ -261,8 +261,11 @@ class Draft:
             self.set(retries=0)
 
     def reached_step(self) -> int:
-        """The last step that is known."""
-        return self.status.progress.step if self.status.progress is not None else 0
+        """The furthest step that is known, of any attempt. Progress is sampled, and a worker's record is often further: without
+        it a run that fails at the same step each time would refill its budget for ever."""
+        sampled = self.status.progress.step if self.status.progress is not None else 0
+        end = self.facts.pod.end
+        return max(self.status.failed_at_step, sampled, end.step if end is not None else 0)
 
     # -- the result
 

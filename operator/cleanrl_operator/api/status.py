@@ -166,7 +166,7 @@ class Status(Model):
     attempt: int = Field(default=0, description="How many pods this run has had.")
     retries: int = Field(default=0, description="Failures since the last progress.")
     failed_at_step: int = Field(
-        default=0, description="The step of the last failure; progress beyond it refills retries."
+        default=0, description="The furthest step of a failure; progress beyond it refills retries."
     )
     retry_at: datetime | None = Field(default=None, description="When the next attempt starts, in FAULT.")
     pod_name: Text | None = Field(default=None, description="The pod of this attempt.")
