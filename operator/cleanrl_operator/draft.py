@@ -154,7 +154,7 @@ class Draft:
 
     def delete_pod(self) -> None:
         """Ask for the pod's deletion, once."""
-        uid = self.status.pod_uid
+        uid = self.status.pod_uid or self.facts.pod.uid
         if uid is not None and not self.facts.pod.deleting and DeletePod(uid) not in self.effects:
             self.effects.append(DeletePod(uid))
 

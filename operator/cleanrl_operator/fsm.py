@@ -59,7 +59,7 @@ class _Judge(Draft):
         if self.status.fsm_state is not None:
             return
         self.set(started_at=self.now)
-        if self.spec.suspend and not self.spec.cancel:
+        if self.spec.suspend and not self.spec.cancel and self.facts.pod.situation not in LIVE_PODS:
             self.go(State.PAUSE, "Suspended", "Created suspended; lift suspend to start it.")
         else:
             self.go(State.INIT, "Accepted", "The run was accepted.")
@@ -74,8 +74,13 @@ class _Judge(Draft):
         if self.status.gpu_fallback:
             text = "No GPU came free in time, so the run trains on the CPU."
             self.notices["GPUFallback"] = (True, "GPUFallback", text)
-        if pod.uid is not None and self.status.pod_uid is None and self.state is State.INIT:
-            self.adopt_pod()
+        if pod.uid is not None and self.status.pod_uid is None:
+            if self.state is State.INIT:
+                self.adopt_pod()
+            elif (
+                pod.situation in LIVE_PODS
+            ):  # made before a write that failed: the attempt has begun, whatever is wanted now
+                self.begin_again("PodFound")
         if self.status.claim_uid is None and self.facts.claim_uid is not None:
             self.set(claim_uid=self.facts.claim_uid)
         if self.facts.source is not None:
@@ -156,6 +161,7 @@ class _Judge(Draft):
         purpose = stopping.purpose(self.spec, self.status, self.now)
         if self.status.reason == EndReason.NO_GPU and self.status.gpu_fallback and self.state is State.INIT:
             self.release_pod()
+            self.explain("GPUFallback", "The pod that waited for a GPU is gone; the next one does without.")
         elif purpose is Intent.SUSPEND:
             self.suspended(confirmed=False)
         elif purpose is not None:
@@ -277,7 +283,8 @@ class _Judge(Draft):
             self.events.append(Event("GPUFallback", text, warning=True))
             self.delete_pod()
             return
-        if self.status.reason == EndReason.NO_GPU and self.status.gpu_fallback and pod.deleting:
+        if self.status.reason == EndReason.NO_GPU and self.status.gpu_fallback:  # the pod that was given up still waits
+            self.delete_pod()
             return
         if gpu.is_short(self.spec, self.status, pod):
             self.explain(EndReason.NO_GPU, gpu.waiting(self.spec, pod, fallback))
@@ -355,8 +362,8 @@ class _Judge(Draft):
             self.wakes.append(over)
 
     def after_the_end(self) -> None:
-        """TERM is final. Only what is left of the run in the cluster may still go."""
-        if self.status.pod_uid is not None and self.facts.pod.situation in LIVE_PODS:
+        """TERM is final. Only what is left of the run in the cluster may still go, a pod that came too late among it."""
+        if self.facts.pod.situation in LIVE_PODS:
             self.delete_pod()
         gone = ttl.cleanup_at(self.spec, self.status)
         if gone is not None and gone <= self.now:

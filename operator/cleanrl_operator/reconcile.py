@@ -1,8 +1,9 @@
-"""Reconcile one run: observe -> decide -> apply -> one status write -> events.
+"""Reconcile one run: observe -> decide -> create -> one status write -> events -> delete.
 
 Level-based and idempotent: it may be called at any time and any number of times. The order matters: a pod is created before the
 status that names it is written (its name is deterministic, so a crash in between finds it again), and a session's events are
-acknowledged only after the status that holds them is written.
+acknowledged only after the status that holds them is written. A pod is deleted after the status that says why: were that write
+to fail, nobody would know of the next look's missing pod that it was us.
 """
 
 from __future__ import annotations
@@ -188,10 +189,10 @@ class Reconciler:
                 self.wake(run.key, self._asides.wait(run.key, small=False, pressed=True))
                 return
             decision = self._decide(run, facts, now)
-        await self._apply(run, decision)
         self.boards.note(run, decision.status)
         decision = replace(decision, status=await self._named(run, facts, decision))
         await self._write(run, decision, now)
+        await self._apply(run, decision)
         self.sessions.desire(run, decision.desired)
         self._await(run, decision, now)
 

@@ -11,6 +11,8 @@ import pytest
 
 STATUS = "/cleanrlruns/[^/]+/status$"
 PODS = "/namespaces/[^/]+/pods$"
+RUNS = "/apis/mosaic.dev/v1alpha1"
+ATTEMPT = "mosaic.dev/attempt"
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,43 @@ def test_killed_between_the_pod_and_the_status_that_names_it(make_lab: Any, make
     after = lab.until("run", fsmState="INIT", attempt=2)
     assert {pod["metadata"]["uid"] for pod in lab.pods("run")} == {pod["metadata"]["uid"], after["podUID"]}
     assert operator.stop() == 0
+
+
+def test_what_is_wanted_while_no_status_names_the_pod_reaches_it(shaky: Any, cluster: Any) -> None:
+    def created_unnoticed(name: str, number: int, **wanted: Any) -> None:
+        with cluster.faults.fault("cut", method="PATCH", path=f"{name}/status$"):
+            if shaky.api.answers(f"{RUNS}/namespaces/{shaky.namespace}/cleanrlruns/{name}"):
+                shaky.edit(name, suspend=False)
+            else:
+                shaky.create(name)
+            wait_for(lambda: number in [int(pod["metadata"]["labels"][ATTEMPT]) for pod in shaky.pods(name)])
+            shaky.edit(name, **wanted)
+
+    for name in ("suspended", "canceled"):
+        created_unnoticed(name, 1, suspend=True)
+        after = shaky.until(name, fsmState="PAUSE", attempt=1)
+        assert "podUID" not in after
+        assert shaky.pods(name) == [], "suspended, it holds no pod"
+    created_unnoticed("suspended", 2, suspend=True)
+    shaky.until("suspended", fsmState="PAUSE", attempt=2)
+    created_unnoticed("canceled", 2, cancel=True)
+    shaky.until("canceled", fsmState="TERM", outcome="canceled")
+    for name in ("suspended", "canceled"):
+        assert shaky.pods(name) == []
+        assert shaky.status(name).get("retries", 0) == 0
+
+
+def test_a_stop_that_could_not_be_written_down_costs_nothing(shaky: Any, cluster: Any) -> None:
+    shaky.create("run", retry={"limit": 0})
+    shaky.until("run", reason="Unschedulable")
+    with cluster.faults.fault("cut", method="PATCH", path="run/status$") as struck:
+        shaky.edit("run", suspend=True)
+        wait_for(lambda: struck.struck > 1)
+        shaky.edit("run", suspend=False)
+    time.sleep(1)
+    found = shaky.status("run")
+    assert (found["fsmState"], found["attempt"], found.get("retries", 0)) == ("INIT", 1, 0)
+    assert [pod["metadata"]["uid"] for pod in shaky.pods("run")] == [found["podUID"]]
 
 
 def test_an_operator_that_was_away_finds_what_happened_meanwhile(make_lab: Any, make_operator: Any) -> None:
