@@ -58,7 +58,7 @@ class _Judge(Draft):
         """A run that was never seen."""
         if self.status.fsm_state is not None:
             return
-        self.set(started_at=self.now)
+        self.set(started_at=self.now, dry_run=self.spec.dry_run)
         if self.spec.suspend and not self.spec.cancel and self.facts.pod.situation not in LIVE_PODS:
             self.go(State.PAUSE, "Suspended", "Created suspended; lift suspend to start it.")
         else:

@@ -48,9 +48,11 @@ class Run:
         metadata = body["metadata"]
         try:
             spec = Spec.model_validate(body.get("spec") or {})
-            if (metadata.get("annotations") or {}).get(DRY_RUN_ANNOTATION) == "true":
-                spec = spec.model_copy(update={"dry_run": True})
             status = Status.model_validate(body.get("status") or {})
+            annotated = (metadata.get("annotations") or {}).get(DRY_RUN_ANNOTATION) == "true"
+            # An annotation can be edited at any time: what the run was accepted as counts, else its end would be told wrongly.
+            if annotated if status.dry_run is None else status.dry_run:
+                spec = spec.model_copy(update={"dry_run": True})
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:10])
             raise UnreadableRun(faults) from None

@@ -408,7 +408,7 @@ class Spec(Model):
     dry_run: bool = Field(
         default=False,
         description="Resolve and check everything in a pod, train nothing, and end with what would run in status.message. "
-        "The annotation mosaic.dev/dry-run with the value true does the same.",
+        "The annotation mosaic.dev/dry-run with the value true does the same, if the run has it from the beginning.",
     )
     algo_params: AlgoParams = Field(default_factory=AlgoParams, description="Flags of the algorithm by name.")
     extras: Extras = Field(default_factory=Extras, description="The worker contract's extras.")

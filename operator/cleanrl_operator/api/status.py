@@ -192,5 +192,8 @@ class Status(Model):
     progress: ProgressStatus | None = Field(default=None, description="How far it is.")
     checkpoint: CheckpointStatus | None = Field(default=None, description="The newest checkpoint.")
     analytics: AnalyticsStatus | None = Field(default=None, description="Where its analytics are.")
+    dry_run: bool | None = Field(
+        default=None, description="Whether it was accepted as a dry run; the annotation says nothing afterwards."
+    )
     gpu_fallback: bool | None = Field(default=None, description="true when it runs on the CPU for want of a GPU.")
     gpu_seconds: float = Field(default=0, description="GPUs times seconds they were held.")

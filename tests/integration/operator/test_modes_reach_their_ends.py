@@ -42,6 +42,22 @@ def test_a_dry_run_ends_with_what_would_run_and_leaves_nothing(lab: Any, asked: 
     assert "analytics" not in end
 
 
+def test_an_annotation_that_comes_or_goes_later_tells_no_other_story(lab: Any) -> None:
+    runs = f"/apis/mosaic.dev/v1alpha1/namespaces/{lab.namespace}/cleanrlruns"
+    spec = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000}
+    for name, before, after in (("dry", "true", None), ("real", None, "true")):
+        metadata = {"name": name, "annotations": {"mosaic.dev/dry-run": before} if before else {}}
+        lab.api.create(
+            runs, {"apiVersion": "mosaic.dev/v1alpha1", "kind": "CleanRLRun", "metadata": metadata, "spec": spec}
+        )
+        lab.start_pod(name)
+        lab.api.merge(f"{runs}/{name}", {"metadata": {"annotations": {"mosaic.dev/dry-run": after}}})
+        lab.end_pod(name, outcome="completed", message="what it came to")
+    dry, real = (lab.until(name, fsmState="TERM", outcome="completed") for name in ("dry", "real"))
+    assert (dry["reason"], "execStartedAt" in dry, "progress" in dry) == ("DryRun", False, False), "it has not trained"
+    assert (real["reason"], "execStartedAt" in real) == ("Completed", True), "it has"
+
+
 def test_pods_of_every_mode_are_taken_under_the_restricted_profile(lab: Any) -> None:
     lab.create("script", mode="script", script={"configMapRef": {"name": "phases"}, "key": "run.sh"})
     lab.create("talk", mode="interactive", **{"from": {"path": "policy"}})
