@@ -283,9 +283,10 @@ class Draft:
         )
 
 
-def late(session: SessionFacts | None, patience: timedelta) -> bool:
+def late(facts: Facts, patience: timedelta) -> bool:
     """Whether the worker has been silent for longer than this."""
-    return session is not None and timedelta(seconds=session.late_seconds) > patience
+    silent = facts.session.late_seconds if facts.session is not None else facts.unheard_seconds
+    return timedelta(seconds=silent) > patience
 
 
 def _analytics(known: AnalyticsStatus | None, **changes: str | None) -> AnalyticsStatus:

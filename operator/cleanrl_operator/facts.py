@@ -158,6 +158,9 @@ class Facts:
 
     pod: PodFacts = PodFacts()
     session: SessionFacts | None = None
+    unheard_seconds: float = 0.0
+    """How late a worker is that had registered with an operator before this one and has not come back; 0 while there is a
+    session."""
     refusal: Refusal | None = None
     node_ready: bool | None = None
     """None when the node is not known or not looked at."""

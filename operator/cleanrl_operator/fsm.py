@@ -93,6 +93,7 @@ class _Judge(Draft):
             known = self.status.session
             if known is not None and known.registered_at is not None:  # to another operator: what it said still holds
                 self.warn_again(CHECKPOINT_FAILED)
+            self.notice_silence()
             return
         if session.registered_at is not None:
             self.set(
@@ -114,7 +115,11 @@ class _Judge(Draft):
             )
         if session.checkpoint_failure:
             self.warn(CHECKPOINT_FAILED, session.checkpoint_failure)
-        if late(session, HEARTBEAT_LATE):
+        self.notice_silence()
+
+    def notice_silence(self) -> None:
+        """A late heartbeat is told, whoever heard the last one."""
+        if late(self.facts, HEARTBEAT_LATE):
             text = "The worker's heartbeat is late; the run is not judged by that alone."
             self.notices["HeartbeatLate"] = (True, "HeartbeatLate", text)
 
@@ -153,7 +158,7 @@ class _Judge(Draft):
             saved = end.checkpoint_path is not None and end.checkpoint_step >= end.step
             self.suspended(confirmed=end.outcome is not None and saved)
         else:
-            silent = late(self.facts.session, HEARTBEAT_LATE)
+            silent = late(self.facts, HEARTBEAT_LATE)
             self.fault(*classify(end, self.facts.pod.disrupted, silent, self.spec.resources.memory))
 
     def pod_gone(self) -> None:
@@ -309,7 +314,10 @@ class _Judge(Draft):
     def judge_silence(self) -> None:
         """Silence is no death without a second witness; here it is the node."""
         live = self.status.pod_uid is not None and self.state not in (State.TERM, State.FAULT)
-        if live and late(self.facts.session, HEARTBEAT_LATE) and self.facts.node_ready is False:
+        never_heard = (
+            self.facts.session is None and self.facts.pod.deleting
+        )  # which is all that the cluster does of its own
+        if live and (late(self.facts, HEARTBEAT_LATE) or never_heard) and self.facts.node_ready is False:
             self.fault(EndReason.NODE_LOST, "The worker is silent and its node is not ready.", release=False)
 
     def judge_fault(self) -> None:

@@ -53,6 +53,9 @@ class Sessions(Protocol):
     def facts(self, run: Run) -> SessionFacts | None:
         """What the worker of the run's current pod has said, or None."""
 
+    def unheard(self, run: Run) -> float:
+        """How late a worker is that an earlier operator has heard and this one has not."""
+
     def awaits(self, run: Run) -> bool:
         """Whether the worker waits for something to be stored that the run's status does not hold yet."""
 
@@ -240,13 +243,13 @@ class Reconciler:
         seen = self._cached_pod(run)
         if seen.situation is PodSituation.UNKNOWN and run.status.pod_uid is not None:
             seen = await self._missing_pod(run)
-        facts = Facts(pod=seen, session=self.sessions.facts(run))
+        facts = Facts(pod=seen, session=self.sessions.facts(run), unheard_seconds=self.sessions.unheard(run))
         if run.status.claim_uid is None and seen.uid is not None and not run.spec.dry_run:
             found = await self._claim(run)
             facts = replace(facts, claim_uid=found["metadata"]["uid"] if found else None)
         if run.status.source is None and seen.uid is not None:  # a pod whose status was not written yet
             facts = replace(facts, source=(await self._source(run)).found)
-        if facts.session is not None and facts.session.late_seconds > 0 and seen.node_name is not None:
+        if seen.node_name is not None and _may_be_cut_off(facts):
             facts = replace(facts, node_ready=await self._node_ready(seen.node_name))
         return facts
 
@@ -489,6 +492,13 @@ def _without_talk(status: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in status.items() if name not in ("progress", "checkpoint", "session")}
     kept["session"] = {name: value for name, value in (status.get("session") or {}).items() if name != "lastEvent"}
     return kept
+
+
+def _may_be_cut_off(facts: Facts) -> bool:
+    """Whether nothing is heard of the pod, so that it is worth a question how its node is."""
+    if facts.session is not None:
+        return facts.session.late_seconds > 0
+    return facts.unheard_seconds > 0 or facts.pod.deleting
 
 
 NOT_YET = re.compile(

@@ -225,7 +225,14 @@ class SessionBook:
         session = self._sessions.get(run.uid)
         if session is None or session.pod_uid != run.status.pod_uid:
             return None
-        return replace(session.facts, late_seconds=self._late(session))
+        return replace(session.facts, late_seconds=self._late(session.heard))
+
+    def unheard(self, run: Run) -> float:
+        """How late the worker of the run's current pod is, when another gateway has heard it and this one has not."""
+        pod_uid, known = run.status.pod_uid, run.status.session
+        if pod_uid is None or known is None or known.registered_at is None or self.find(run.uid, pod_uid) is not None:
+            return 0.0
+        return self._late(self._serving_since)
 
     def awaits(self, run: Run) -> bool:
         """Whether the worker waits for something to be stored that the run's status does not hold yet."""
@@ -270,12 +277,12 @@ class SessionBook:
         if session is not None and session.changed is not None:
             session.changed()
 
-    def _late(self, session: Session) -> float:
+    def _late(self, heard: float) -> float:
         """How long past its time the next heartbeat is, counted only while this gateway could have heard it."""
         now = self._clock()
         if now - self._serving_since < TAKEOVER_GRACE:
             return 0.0
-        return max(0.0, now - max(session.heard, self._serving_since) - HEARTBEAT_SECONDS)
+        return max(0.0, now - max(heard, self._serving_since) - HEARTBEAT_SECONDS)
 
 
 def url_of(payload: Mapping[str, Any]) -> str | None:

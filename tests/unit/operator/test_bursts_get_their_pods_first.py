@@ -208,6 +208,9 @@ class Server:
 class Nobody:
     """No worker speaks, and progress may always be written."""
 
+    def unheard(self, _run: Any) -> float:
+        return 0.0
+
     def facts(self, _run: Any) -> None:
         return None
 

@@ -49,6 +49,9 @@ class Server:
 class Nobody:
     """No worker speaks."""
 
+    def unheard(self, _run: Any) -> float:
+        return 0.0
+
     def facts(self, _run: Any) -> None:
         return None
 

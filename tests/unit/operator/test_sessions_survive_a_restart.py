@@ -123,3 +123,15 @@ def test_nobody_is_late_right_after_the_gateway_came(book: SessionBook, clock: l
     assert book.facts(run()).late_seconds == 0
     clock[0] = TAKEOVER_GRACE + 100
     assert book.facts(run()).late_seconds == pytest.approx(TAKEOVER_GRACE + 100 - HEARTBEAT_SECONDS)
+
+
+def test_a_worker_that_does_not_come_back_to_the_next_gateway_is_late(book: SessionBook, clock: list[float]) -> None:
+    known = run(session={"registeredAt": NOW, "lastEvent": 5})
+    clock[0] = TAKEOVER_GRACE - 1
+    assert book.unheard(known) == 0
+    clock[0] = TAKEOVER_GRACE + 100
+    assert book.unheard(known) == pytest.approx(TAKEOVER_GRACE + 100 - HEARTBEAT_SECONDS)
+    assert book.unheard(run(session={"lastEvent": 5})) == 0, "one that has never registered may be on its way"
+    assert book.unheard(run(podUID=None, session={"registeredAt": NOW})) == 0, "it has left"
+    book.register(known, "p1", REQUEST)
+    assert book.unheard(known) == 0, "here it is"

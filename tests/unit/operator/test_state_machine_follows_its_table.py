@@ -206,6 +206,33 @@ def test_silence_alone_is_a_condition_and_with_a_witness_a_fault(
     assert judge(make_spec(), waiting.status, GONE, seconds=3601).status.fsm_state == State.INIT
 
 
+@pytest.mark.parametrize(
+    "cut_off",
+    [
+        Facts(pod=pod(PodSituation.RUNNING), unheard_seconds=600),
+        Facts(pod=pod(PodSituation.RUNNING, deleting=True)),
+    ],
+    ids=["not heard since another operator led", "evicted before anybody heard it"],
+)
+def test_a_lost_node_is_noticed_by_an_operator_that_never_heard_the_worker(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge, cut_off: Facts
+) -> None:
+    known = arrive(State.EXEC)
+    for node_ready in (True, None):
+        alone = judge(make_spec(), known, replace(cut_off, node_ready=node_ready)).status
+        assert alone.fsm_state == State.EXEC, "silence is no death without a second witness"
+    lost = judge(make_spec(), known, replace(cut_off, node_ready=False)).status
+    assert (lost.fsm_state, lost.reason, lost.retries, lost.pod_uid) == (State.FAULT, "NodeLost", 0, UID)
+
+
+def test_a_silence_that_began_under_another_operator_is_told(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    silent = Facts(pod=pod(PodSituation.RUNNING), unheard_seconds=600)
+    told = judge(make_spec(), arrive(State.EXEC), silent).status
+    assert "HeartbeatLate" in {condition.type for condition in told.conditions or []}
+
+
 def test_pause_is_confirmed_by_the_worker_and_lifted_by_it(
     arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
 ) -> None:
