@@ -28,7 +28,7 @@ EVICTORS = frozenset({"EvictionByEvictionAPI", "TerminationByKubelet", "Deletion
 def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
     """What this pod says about the run's current attempt."""
     metadata, status = pod["metadata"], pod.get("status") or {}
-    if not is_ours(run, pod):
+    if metadata["uid"] != run.status.pod_uid and not is_ours(run, pod):
         return PodFacts(situation=PodSituation.FOREIGN, message=f"pod {metadata['name']} belongs to somebody else")
     created = _time(metadata.get("creationTimestamp"))
     common: dict[str, Any] = {

@@ -261,14 +261,19 @@ class Reconciler:
         return observe_pod(run, body)
 
     async def _missing_pod(self, run: Run) -> PodFacts:
-        """The current attempt's pod is not in the cache: was it seen to go, or is it there all the same?"""
+        """The current attempt's pod is not in the cache: was it seen to go, or is it there all the same?
+
+        A watch shows a pod as deleted that has only lost the label by which we watch. So a pod is asked for by its name too,
+        unless its worker had ended when it was last seen.
+        """
         assert run.status.pod_uid is not None
         last_words = self.cache.departed(run.namespace, run.uid, run.status.pod_uid)
-        if last_words is not None:
-            return observe_departed(run, last_words)
+        departed = PodFacts(PodSituation.GONE) if last_words is None else observe_departed(run, last_words)
+        if departed.situation is PodSituation.ENDED:
+            return departed
         body = await self.kube.get(_pod_path(run, run.pod_name(run.next_attempt)))
         if body is None or body["metadata"]["uid"] != run.status.pod_uid:
-            return PodFacts(situation=PodSituation.GONE)
+            return departed
         self.cache.put_pod(body)
         return observe_pod(run, body)
 

@@ -73,3 +73,20 @@ def test_a_lost_node_costs_no_retry_and_makes_no_second_pod(lab: Any, until: Any
         assert list(pods(lab, "run")) == ["2"]
     finally:
         lab.api.delete(where)
+
+
+def test_a_pod_that_has_only_lost_its_labels_is_not_gone(lab: Any, until: Any) -> None:
+    lab.create("run", retry={"limit": 0})
+    worker = lab.execute("run")
+    first = lab.pod_path("run")
+    ours = dict.fromkeys(lab.api.get(first)["metadata"]["labels"])
+    lab.api.merge(first, {"metadata": {"labels": ours}})
+    worker.checkpoint(700)
+    until(lambda: (lab.status("run").get("checkpoint") or {}).get("step") == 700, "it is still heard")
+    found = lab.status("run")
+    assert (found["fsmState"], found["attempt"], found.get("retries", 0)) == ("EXEC", 1, 0)
+    worker.emit("run_completed")
+    lab.end_pod("run", outcome="completed")
+    worker.scalars(1000)
+    lab.until("run", fsmState="TERM", outcome="completed")
+    assert lab.status("run")["attempt"] == 1
