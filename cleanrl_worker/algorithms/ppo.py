@@ -241,8 +241,8 @@ class TorchLearner:
 
 def check(args: Args) -> None:
     """Fill in the computed flags and refuse what can't work."""
-    if args.num_envs < 1 or args.num_steps < 1:
-        raise BadConfig("--num-envs and --num-steps must be at least 1.")
+    if min(args.num_envs, args.num_steps, args.update_epochs) < 1:
+        raise BadConfig("--num-envs, --num-steps and --update-epochs must be at least 1.")
     if not (args.minigrid_scale > 0 and math.isfinite(args.minigrid_scale)):
         raise BadConfig(f"--minigrid-scale must be more than 0, not {args.minigrid_scale}.")
     args.batch_size = args.num_envs * args.num_steps

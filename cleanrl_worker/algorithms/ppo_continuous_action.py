@@ -191,8 +191,8 @@ def _log_density(scaled: Floats, logstd: Floats) -> Floats:
 
 def check(args: Args) -> None:
     """Fill in the computed flags and refuse what can't work."""
-    if args.num_envs < 1 or args.num_steps < 1:
-        raise BadConfig("--num-envs and --num-steps must be at least 1.")
+    if min(args.num_envs, args.num_steps, args.update_epochs) < 1:
+        raise BadConfig("--num-envs, --num-steps and --update-epochs must be at least 1.")
     args.batch_size = args.num_envs * args.num_steps
     if args.num_minibatches < 1 or args.batch_size % args.num_minibatches:
         raise BadConfig(

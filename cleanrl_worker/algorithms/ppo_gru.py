@@ -108,8 +108,8 @@ class Memory:
 
 def check(args: Args) -> None:
     """Fill in the computed flags and refuse what can't work."""
-    if args.num_envs < 1 or args.num_steps < 1:
-        raise BadConfig("--num-envs and --num-steps must be at least 1.")
+    if min(args.num_envs, args.num_steps, args.update_epochs) < 1:
+        raise BadConfig("--num-envs, --num-steps and --update-epochs must be at least 1.")
     if args.num_minibatches < 1 or args.num_envs % args.num_minibatches:
         raise BadConfig(
             f"--num-minibatches {args.num_minibatches} does not divide --num-envs {args.num_envs}: a minibatch is made of the "
@@ -127,7 +127,8 @@ def check(args: Args) -> None:
             f"Use at least {args.batch_size}."
         )
     if is_minigrid(args.env_id):
-        args.max_episode_steps = args.max_episode_steps or MINIGRID_EPISODE_STEPS
+        if args.max_episode_steps is None:
+            args.max_episode_steps = MINIGRID_EPISODE_STEPS
         given = os.environ.get("MOSAIC_VIEW_SIZE", "")
         if args.view_size is None and given:
             if not given.isdigit():
