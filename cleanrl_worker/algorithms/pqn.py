@@ -68,6 +68,8 @@ class Rollout:
     """What the environments did since the last update: arrays of (num_steps, num_envs)."""
 
     def __init__(self, steps: int, envs: int, obs_size: int) -> None:
+        self.t = 0
+        """The steps that were collected so far."""
         self.obs = np.zeros((steps, envs, obs_size), np.float32)
         self.actions = np.zeros((steps, envs), np.int64)
         self.rewards = np.zeros((steps, envs), np.float32)
@@ -81,14 +83,17 @@ class Rollout:
         """Numbers in [0, 1): the action is random where they are below epsilon."""
         self.random_actions = np.zeros((steps, envs), np.int64)
 
-    def state_dict(self) -> dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, Any]:
         return dict(vars(self))
 
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        for name, array in vars(self).items():
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        arrays = {name: array for name, array in vars(self).items() if name != "t"}
+        for name, array in arrays.items():
             if array.shape != state[name].shape:
                 raise ValueError(f"the rollout's {name} has shape {state[name].shape}, this run needs {array.shape}")
+        for name, array in arrays.items():
             array[...] = state[name]
+        self.t = int(state["t"])
 
 
 def q_lambda_returns(rollout: Any, last_value: Array, gamma: float, q_lambda: float) -> Array:
@@ -167,9 +172,12 @@ def train(args: Args, run: Run) -> None:
     snapshot: Snapshot | None = None
     run.keep(agent=q_network, optimizer=optimizer, rollout=rollout)
     run.start()
+    if envs.restarted:
+        rollout.t = 0
 
-    while run.step < args.num_iterations * args.batch_size:
-        iteration, t = divmod(run.step // args.num_envs, args.num_steps)
+    # A model file may have left off at any step, so how far the rollout has come does not follow from the step.
+    while (iteration := (run.step - rollout.t * args.num_envs) // args.batch_size) < args.num_iterations:
+        t = rollout.t
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, run.step)
         if t == 0:
             rollout.explore[:] = rng.random(rollout.explore.shape, np.float32)
@@ -186,13 +194,15 @@ def train(args: Args, run: Run) -> None:
         if step.episodes:
             rollout.ends[t] = step.dones
             rollout.after_end[t] = snapshot.predict(step.next_obs).max(axis=1) * step.truncated
+        rollout.t += 1
 
-        if t == args.num_steps - 1:
+        if rollout.t == args.num_steps:
             lr = args.learning_rate * (1.0 - iteration / args.num_iterations if args.anneal_lr else 1.0)
             last_value = snapshot.predict(step.obs).max(axis=1)
             returns = q_lambda_returns(rollout, last_value, args.gamma, args.q_lambda)
             loss, mean_q = update(q_network, optimizer, rollout, returns, lr, args, rng)
             snapshot = None
+            rollout.t = 0
             run.guard(td_loss=loss)
             run.scalars({"losses/td_loss": loss, "losses/q_values": mean_q, "charts/SPS": run.sps})
         run.tick(step)
