@@ -117,7 +117,7 @@ def train(args: Args, run: Run) -> None:
         replay.add(obs[0], actions[0], step.rewards[0], step.next_obs[0], step.terminated[0], step.truncated[0])
 
         if run.step > args.learning_starts:
-            if run.step % args.train_frequency == 0:
+            if run.step % args.train_frequency == 0 and len(replay):  # the first transition takes `n_step` steps
                 start = args.prioritized_replay_beta
                 beta = min(1.0, start + (1.0 - start) * run.step / args.total_timesteps)
                 drawn = replay.draw(args.batch_size, beta)
