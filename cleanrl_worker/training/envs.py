@@ -193,6 +193,7 @@ class Envs:
                 raise _unrecorded(error) from error
         self.single_action_space: Any = envs[0].action_space
         self._encode, self.obs_shape, self.obs_dtype = _encoder(envs[0].observation_space, flatten)
+        self._obs_size = math.prod(self.obs_shape)
         self.discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
         self._by_game = _is_wrapped_in(envs[0], AtariGame)
         """Whether returns and lengths are of whole games, of which an episode for learning is a part."""
@@ -274,6 +275,8 @@ class Envs:
         for i in range(self.num_envs):
             try:
                 self.obs[i] = self._reset_one(i, seed + i)
+            except BadConfig:
+                raise
             except Exception as error:  # renderers raise what they like where there is no screen
                 if self._recorded and i == 0:
                     raise _unrecorded(error) from error
@@ -305,8 +308,13 @@ class Envs:
         for i, (env, action) in enumerate(zip(self.envs, each, strict=True)):
             raw, reward, ended, cut, info = env.step(action)
             obs[i] = raw if encode is None else encode(raw)
-            rewards[i] = reward
-            returns[i] += info["raw_reward"] if by_game else reward  # type: ignore[operator] # SupportsFloat, in practice a number
+            try:
+                rewards[i] = reward
+                returns[i] += info["raw_reward"] if by_game else reward  # type: ignore[operator] # SupportsFloat, in practice a number
+            except (TypeError, ValueError) as error:
+                raise BadConfig(
+                    f"This environment gave the reward {reward!r}, which is not a number: wrap the environment."
+                ) from error
             lengths[i] += 1
             if self._taped[i]:
                 self._tapes[i].actions.append(action if self.discrete else action.copy())
@@ -396,7 +404,13 @@ class Envs:
         if self._taped[i]:
             self._tapes[i] = envstate.start_tape(self.inner[i], seed)
         raw, _ = self.envs[i].reset(seed=seed)
-        return raw if self._encode is None else self._encode(raw)
+        row = raw if self._encode is None else self._encode(raw)
+        if np.size(row) != self._obs_size:  # a single number would be written into every place of the row
+            raise BadConfig(
+                f"This environment shows an observation of shape {np.shape(row)}, and its observation space has "
+                f"{self.obs_shape}: one of the two is wrong."
+            )
+        return row
 
     def _normalise(self, rows: np.ndarray) -> np.ndarray:
         assert self.obs_normaliser is not None
@@ -513,15 +527,24 @@ def require_discrete_actions(envs: Envs, algo: str, instead: str) -> int:
 def require_continuous_actions(envs: Envs, algo: str, instead: str, *, bounded: bool = False) -> int:
     """The size of the action vector, or BadConfig that names an algorithm that fits."""
     space = envs.single_action_space
-    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+    if not isinstance(space, gym.spaces.Box):
         raise BadConfig(
             f"{algo} needs continuous actions (a Box with one axis), and this environment has {space}: use --algo {instead}, "
             "or an environment with a Box action space."
         )
-    if bounded and not space.is_bounded():
+    if len(space.shape) != 1 or not np.issubdtype(space.dtype, np.floating):
         raise BadConfig(
-            f"{algo} needs actions with finite bounds, and this environment has {space}: rescale its actions first."
+            f"{algo} needs continuous actions (a Box with one axis, of real numbers), and this environment has {space}: wrap "
+            "the environment."
         )
+    if bounded:
+        with np.errstate(over="ignore"):
+            reach = space.high.astype(np.float32) - space.low.astype(np.float32)
+        if not np.isfinite(reach).all():  # also of bounds that are finite, but too far apart for a float32
+            raise BadConfig(
+                f"{algo} needs actions with finite bounds, not too far apart for 32 bits, and this environment has {space}: "
+                "rescale its actions first."
+            )
     return int(space.shape[0])
 
 

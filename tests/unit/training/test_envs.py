@@ -160,6 +160,56 @@ def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
         Envs.make("NoSuchEnv-v1", 1)
 
 
+class Odd(gym.Env[Any, Any]):
+    """Gives rewards, and shows observations, that are not what they should be."""
+
+    def __init__(
+        self, reward: Any = 1.0, shown: Any = (0.0, 0.0), actions: gym.spaces.Space[Any] | None = None
+    ) -> None:
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,))
+        self.action_space = actions or gym.spaces.Discrete(2)
+        self.reward, self.shown = reward, shown
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        return np.array(self.shown), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        del action
+        return np.array(self.shown), self.reward, False, False, {}
+
+
+@pytest.mark.parametrize("reward", [1, True, np.float64(2.5), np.array(0.5)])
+def test_a_reward_is_a_number_of_any_kind(reward: Any) -> None:
+    envs = Envs([Odd(reward)])
+    envs.reset(1)
+    assert envs.step(np.array([0])).rewards.tolist() == [float(reward)]
+
+
+@pytest.mark.parametrize("reward", [None, "1", [1.0, 2.0], np.array([1.0, 2.0])])
+def test_a_reward_that_is_not_a_number_is_refused(reward: Any) -> None:
+    envs = Envs([Odd(reward)])
+    envs.reset(1)
+    with pytest.raises(BadConfig, match=r"gave the reward .*, which is not a number"):
+        envs.step(np.array([0]))
+
+
+@pytest.mark.parametrize("shown", [0.5, (0.1, 0.2, 0.3)])
+def test_an_observation_of_another_size_than_its_space_is_refused(shown: Any) -> None:
+    with pytest.raises(BadConfig, match=r"its observation space has \(2,\)"):
+        Envs([Odd(shown=shown)]).reset(1)
+
+
+def test_bounds_must_be_real_and_within_reach_of_each_other() -> None:
+    """A Box of whole numbers is not continuous; bounds may be finite, and what lies between them not."""
+    whole, huge = gym.spaces.Box(0, 5, (2,), np.int64), gym.spaces.Box(-3e38, 3e38, (2,), np.float32)
+    with pytest.raises(BadConfig, match="real numbers"):
+        require_continuous_actions(Envs([Odd(actions=whole)]), "ppo_continuous_action", "ppo")
+    with pytest.raises(BadConfig, match="finite bounds"):
+        require_continuous_actions(Envs([Odd(actions=huge)]), "sac_continuous_action", "dqn", bounded=True)
+    assert require_continuous_actions(Envs([Odd(actions=huge)]), "ppo_continuous_action", "ppo") == 2
+
+
 def test_an_environment_that_cannot_draw_is_not_recorded(tmp_path: Path) -> None:
     class Blind(gym.Wrapper[Any, Any, Any, Any]):
         def render(self) -> Any:
