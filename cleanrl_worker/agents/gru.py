@@ -16,10 +16,10 @@ MASKED_BY_DEFAULT = (0, 6, 7)
 class GRUAgent(nn.Module):
     """obs-256-256 with ReLU, a GRU, and linear heads. The memory of a row is emptied where an episode starts.
 
-    `masked` actions are never chosen: -inf is added to their logits.
+    `masked` actions are never chosen: their logits are -inf. Nothing was learned about them, so weights say which they are.
     """
 
-    mask: torch.Tensor
+    masked: torch.Tensor
 
     def __init__(
         self, obs_size: int, actions: int, hidden_size: int = 128, num_layers: int = 1, masked: Sequence[int] = ()
@@ -36,14 +36,14 @@ class GRUAgent(nn.Module):
                 nn.init.orthogonal_(parameter, 1.0)
         self.actor = orthogonal(nn.Linear(hidden_size, actions), 0.01)
         self.critic = orthogonal(nn.Linear(hidden_size, 1), 1.0)
-        mask = torch.zeros(actions)
-        mask[[action for action in masked if action < actions]] = -torch.inf
-        if torch.isinf(mask).all():
+        mask = torch.zeros(actions, dtype=torch.bool)
+        mask[[action for action in masked if action < actions]] = True
+        if mask.all():
             raise ValueError("every action is masked")
-        self.register_buffer("mask", mask, persistent=False)
+        self.register_buffer("masked", mask, persistent=bool(masked))
 
     def initial_memory(self, rows: int) -> torch.Tensor:
-        return torch.zeros(self.gru.num_layers, rows, self.gru.hidden_size, device=self.mask.device)
+        return torch.zeros(self.gru.num_layers, rows, self.gru.hidden_size, device=self.masked.device)
 
     def forward(
         self, obs: torch.Tensor, memory: torch.Tensor, starts: torch.Tensor
@@ -59,4 +59,4 @@ class GRUAgent(nn.Module):
             output, memory = self.gru(encoded[begin:end], memory)
             outputs.append(output)
         hidden = torch.cat(outputs)
-        return self.actor(hidden) + self.mask, self.critic(hidden).squeeze(-1), memory
+        return self.actor(hidden).masked_fill(self.masked, -torch.inf), self.critic(hidden).squeeze(-1), memory

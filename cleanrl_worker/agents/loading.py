@@ -106,6 +106,8 @@ def load_into(agent: Any, weights: Any) -> None:
         agent.load_state_dict(weights)
         return
     own = agent.state_dict()
+    if "masked" in own:  # set by a flag, not learned: MOSAIC's files do without
+        weights = {"masked": own["masked"], **weights}
     missing = sorted(set(own) - set(weights))
     wrong = [k for k in own if k in weights and tuple(own[k].shape) != tuple(weights[k].shape)]
     if missing or wrong:
@@ -149,7 +151,8 @@ def build_agent(weights: Weights) -> MLPAgent | MinigridAgent | GRUAgent | None:
     elif "gru.weight_ih_l0" in weights:
         layers = sum(name.startswith("gru.weight_ih_l") for name in weights)
         actions, hidden = shape("actor.weight")
-        agent = GRUAgent(shape("encoder.0.weight")[1], actions, hidden, layers)
+        masked = torch.as_tensor(weights.get("masked", ())).nonzero().flatten().tolist()
+        agent = GRUAgent(shape("encoder.0.weight")[1], actions, hidden, layers, masked)
     elif "actor.4.weight" in weights and "critic.4.weight" in weights:  # ours, upstream's and MOSAIC's alike
         width, obs_size = shape("actor.0.weight")
         agent = MLPAgent(obs_size, shape("actor.4.weight")[0], width=width)

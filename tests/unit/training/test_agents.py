@@ -84,6 +84,13 @@ def test_gru_masked_actions_are_impossible() -> None:
         GRUAgent(3, 1, masked=(0,))
 
 
+def test_gru_weights_without_a_mask_are_taken_by_an_agent_that_has_one() -> None:
+    plain, masked = GRUAgent(3, 7), GRUAgent(3, 7, masked=(0, 6))
+    load_into(masked, plain.state_dict())
+    torch.testing.assert_close(masked.actor.weight, plain.actor.weight)
+    assert masked.masked.nonzero().flatten().tolist() == [0, 6]
+
+
 def mosaic_minigrid() -> dict[str, torch.Tensor]:
     """MOSAIC's layout: heads on the flattened image."""
     return {name: torch.randn_like(value) for name, value in MinigridAgent(7, features=None).state_dict().items()}
@@ -98,6 +105,11 @@ def mosaic_minigrid() -> dict[str, torch.Tensor]:
         (MinigridAgent(7, view=5).state_dict(), MinigridAgent, lambda agent: agent.cnn.outputs == 128),
         (mosaic_minigrid(), MinigridAgent, lambda agent: agent.cnn.scale == 255 and agent.cnn.outputs == 3136),
         (GRUAgent(9, 3, 16, 2).state_dict(), GRUAgent, lambda agent: agent.gru.num_layers == 2),
+        (
+            GRUAgent(9, 3, 16, masked=(1,)).state_dict(),
+            GRUAgent,
+            lambda agent: agent.masked.tolist() == [False, True, False],
+        ),
     ],
 )
 def test_each_layout_is_recognised(weights: Any, kind: type, check: Any) -> None:

@@ -78,6 +78,17 @@ def test_every_kind_of_model_plays_and_a_seed_repeats_it(name: str, tmp_path: Pa
     assert all(1 <= length <= 40 for length in first.lengths)
 
 
+def test_actions_that_were_masked_in_training_are_not_played(tmp_path: Path) -> None:
+    always_right = evaluate_gru(GRUAgent(4, 2, 8, masked=(0,)), tmp_path)
+    assert max(always_right.lengths) < 12, "a pole that is only pushed to one side falls at once"
+    assert max(evaluate_gru(GRUAgent(4, 2, 8), tmp_path).lengths) > 12
+
+
+def evaluate_gru(agent: GRUAgent, folder: Path) -> EvalResult:
+    torch.save(agent.state_dict(), folder / "m.cleanrl_model")
+    return evaluate("ppo_gru", folder / "m.cleanrl_model", "CartPole-v1", episodes=20)
+
+
 def test_each_environment_plays_its_share_whatever_the_others_do(tmp_path: Path) -> None:
     path = tmp_path / "m.cleanrl_model"
     torch.save(MLPAgent(4, 2).state_dict(), path)
