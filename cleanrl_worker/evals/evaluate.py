@@ -100,7 +100,7 @@ class Evaluation:
         while done < episodes:
             step = envs.step(policy(envs.obs, envs.starts, rng, self.greedy))
             if self.gamma is not None:
-                worth += factor * step.rewards
+                worth += factor * (step.rewards if step.scores is None else step.scores)
                 factor *= self.gamma
             for env, ret, length, *_ in step.episodes:
                 if len(played[env]) < shares[env]:

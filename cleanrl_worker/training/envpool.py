@@ -78,7 +78,8 @@ class PoolEnvs:
         self._steps += self.num_envs
         ended = terminated | truncated
         truncated = truncated & ~terminated
-        self._returns += info.get("reward", rewards)
+        scores = info.get("reward", rewards)
+        self._returns += scores
         self._lengths += 1
         episodes: list[Episode] = []
         obs = next_obs
@@ -92,7 +93,7 @@ class PoolEnvs:
         if self.reward_normaliser is not None:
             rewards = self.reward_normaliser.update(rewards, terminated)
         self.obs, self.starts = obs, ended
-        return Step(obs, rewards, terminated, truncated, next_obs, episodes)
+        return Step(obs, rewards, terminated, truncated, next_obs, episodes, scores=scores)
 
     def _restart(self, ended: np.ndarray, obs: np.ndarray) -> None:
         """Step the ended ones past their end, and put what their next episodes begin with into `obs`."""

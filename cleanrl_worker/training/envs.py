@@ -63,6 +63,8 @@ class Step:
     episodes: list[Episode] = field(default_factory=list)
     valid: np.ndarray | None = None
     """False in rows that are no transitions (see NextStepAdapter). None: all are."""
+    scores: np.ndarray | None = None
+    """The rewards as the environment gave them, where `rewards` are clipped. None: they are not."""
 
     @property
     def dones(self) -> np.ndarray:
@@ -302,6 +304,7 @@ class Envs:
             self.stages.stepped()
         obs = np.empty((n, *self.obs_shape), self.obs_dtype)
         rewards = np.empty(n, np.float32)
+        scores = np.empty(n) if by_game else None
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
         episodes: list[Episode] = []
         first: dict[int, Any] = {}
@@ -310,7 +313,9 @@ class Envs:
             obs[i] = raw if encode is None else encode(raw)
             try:
                 rewards[i] = reward
-                returns[i] += info["raw_reward"] if by_game else reward  # type: ignore[operator] # SupportsFloat, in practice a number
+                if scores is not None:
+                    reward = scores[i] = info["raw_reward"]
+                returns[i] += reward  # type: ignore[operator] # SupportsFloat, in practice a number
             except (TypeError, ValueError) as error:
                 raise BadConfig(
                     f"This environment gave the reward {reward!r}, which is not a number: wrap the environment."
@@ -339,7 +344,7 @@ class Envs:
             obs[where] = rows if self.obs_normaliser is None else self._normalise(rows)
         self.obs = obs
         self.starts = terminated | truncated
-        return Step(obs, rewards, terminated, truncated, next_obs, episodes)
+        return Step(obs, rewards, terminated, truncated, next_obs, episodes, scores=scores)
 
     def render(self, slots: tuple[int, ...]) -> list[Any]:
         """Pictures of the environments with these indices; those that can't draw give None."""

@@ -95,7 +95,7 @@ class PlayersEnvs:
                 self._games[number].reset()
                 self._begin(number, obs)
         self.obs, self.starts = obs, terminated | truncated
-        return Step(obs, np.clip(scores, -1, 1), terminated, truncated, next_obs, episodes)
+        return Step(obs, np.clip(scores, -1, 1), terminated, truncated, next_obs, episodes, scores=scores)
 
     def render(self, slots: tuple[int, ...]) -> list[Any]:
         """Pictures of the games with these indices."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from cleanrl_worker.agents.atari import NatureAgent
 from cleanrl_worker.agents.gru import GRUAgent
 from cleanrl_worker.agents.minigrid import MinigridAgent
 from cleanrl_worker.agents.mlp import MLPAgent
@@ -98,6 +99,16 @@ def test_each_environment_plays_its_share_whatever_the_others_do(tmp_path: Path)
     assert sorted(length for _, _, length in told) == sorted(result.lengths)
     assert [index for index, _, _ in told] == list(range(20))
     assert result.returns == [float(length) for length in result.lengths]
+
+
+def test_discounted_returns_are_of_the_score_as_returns_are(tmp_path: Path) -> None:
+    """Of an Atari game, of which only the signs of rewards are learned from."""
+    path = tmp_path / "m.cleanrl_model"
+    torch.save(NatureAgent(6).state_dict(), path)
+    options: dict[str, Any] = {"episodes": 2, "max_episode_steps": 150}
+    result = evaluate("ppo_atari", path, "SpaceInvadersNoFrameskip-v4", gamma=1.0, **options)
+    assert result.discounted == result.returns
+    assert max(result.returns) > 20, "more than one point an invader"
 
 
 def test_a_video_is_recorded_on_request(tmp_path: Path) -> None:
