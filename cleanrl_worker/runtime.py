@@ -371,7 +371,7 @@ class CleanRLWorkerRuntime:
                 algo=self.config.algo,
                 env_id=self.config.env_id,
                 schema_id=str(extras.get("schema_id") or ""),
-                schema_version=extras["schema_version"] if isinstance(extras.get("schema_version"), int) else 1,
+                schema_version=_schema_version(extras.get("schema_version")),
                 attempt=self.options.attempt,
                 extras=config["extras"],
                 capabilities={**dataclasses.asdict(metadata), **dataclasses.asdict(capabilities)},
@@ -395,6 +395,12 @@ def _opened_events(folder: RunFolder, run_id: str, stdout: TextIO | None, stack:
         raise RunFolderError(message, reason_of(error)) from None
     stack.callback(events.close)
     return events
+
+
+def _schema_version(given: Any) -> int:
+    """What a form says of itself, where the handshake has room for it; the first version otherwise."""
+    version = flags.whole(given)
+    return version if version is not None and 0 <= version < 2**32 else 1
 
 
 class _Wishes:

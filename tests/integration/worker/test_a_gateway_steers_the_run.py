@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,15 @@ def test_the_gateway_hears_all_of_it(attended: Start, gateway: LocalGateway) -> 
     assert (request.algo, request.env_id) == ("plugin.standin", "Nowhere-v0")
     assert request.supports_pause
     assert '"worker_type":"cleanrl"' in request.capabilities_json
+
+
+@pytest.mark.parametrize(("said", "heard"), [(3, 3), ("4", 4), (True, 1), (-1, 1), (2**40, 1), ("1.0.0", 1), (None, 1)])
+def test_whatever_version_a_form_has_the_worker_registers(
+    attended: Start, gateway: LocalGateway, said: Any, heard: int
+) -> None:
+    run = attended("versioned", "--extras", json.dumps({"schema_version": said}))
+    assert run.wait() == 0, run.stderr
+    assert gateway.runs["versioned"].registrations[0].schema_version == heard
 
 
 def test_pause_keeps_the_process_and_resume_goes_on(attended: Start, gateway: LocalGateway) -> None:
