@@ -7,13 +7,17 @@ Exit codes: 0 the run completed (or a dry run resolved); 2 the configuration or 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cleanrl_worker import __version__
 from cleanrl_worker.plainfile import exists
@@ -69,8 +73,41 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Terminated(BaseException):
+    """SIGTERM came while there was no run yet that it could end in order."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code; SystemExit carries a sentence and means 1."""
+    try:
+        with _ended_by_sigterm():
+            return _main(argv)
+    except (_Terminated, KeyboardInterrupt) as stop:
+        number = signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT
+        _say(f"stopped by {number.name}; no run had begun")
+        return 128 + number
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Until a run has its own handler. The kernel spares a container's first process what it does not handle: without
+    this a pod that is told to end while it starts would train until it is killed.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise _Terminated
+
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if ours and signal.getsignal(signal.SIGTERM) is end:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = build_parser().parse_args(argv)
     _set_up_logging(verbose=arguments.verbose)
     if arguments.interactive:
@@ -139,10 +176,7 @@ def _interactive(arguments: argparse.Namespace) -> int:
     from cleanrl_worker.modes import interactive
 
     wanted |= {"--algo": arguments.algo or "ppo"}
-    try:
-        return interactive.main([f"{flag}={value}" for flag, value in wanted.items()])
-    except KeyboardInterrupt:
-        return 130
+    return interactive.main([f"{flag}={value}" for flag, value in wanted.items()])
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cleanrl_worker import cli
 from cleanrl_worker.supervise import Launch, Stop, Supervisor
 
 FENCED = Stop("canceled", "Fenced", "the run was deleted", 1)
@@ -37,6 +39,23 @@ def test_a_signal_after_a_request_leaves_the_time_that_the_request_gave(supervis
     assert supervisor._kill_at == 130
     supervisor._on_signal(signal.SIGTERM)
     assert supervisor._kill_at == 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_run_has_begun_ends_the_worker_with_a_sentence(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def still_starting(*_: Any) -> int:
+        os.kill(os.getpid(), number)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr(cli, "_run", still_starting)
+    words = ["--algo", "ppo", "--env-id", "CartPole-v1", "--total-timesteps", "9"]
+    assert cli.main(words) == 128 + number
+    assert capsys.readouterr().err.endswith(f"cleanrl-worker: stopped by {number.name}; no run had begun\n")
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_second_signal_ends_it_now(supervisor: Supervisor) -> None:
