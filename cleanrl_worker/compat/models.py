@@ -11,11 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from cleanrl_worker.compat.hooks import say
 
 RESUME_PATH = "CLEANRL_RESUME_PATH"
+CHECKPOINT_SHA256 = "CLEANRL_CHECKPOINT_SHA256"
 RESUME_STEP = "CLEANRL_RESUME_GLOBAL_STEP"
 EVALUATION_EPISODES = "MOSAIC_CLEANRL_EVAL_EPISODES"
 
@@ -39,7 +40,8 @@ def patch_resume(module: Any) -> None:
     """Load the weights in `CLEANRL_RESUME_PATH` into the modules they belong to, when a script moves those to a device.
 
     A file may hold one set of weights or a tuple of them (actor, critics). Each set goes, once, into the first module
-    with exactly its keys and shapes. What was loaded, and what was not, is said.
+    with exactly its keys and shapes. What was loaded, and what was not, is said. Where there is nothing to load the script
+    ends: from the beginning is not what was asked for.
     """
     if not os.environ.get(RESUME_PATH):
         return
@@ -72,17 +74,21 @@ def _unused(weights: list[dict[str, Any]] | None) -> str:
 def _load(path: str) -> list[dict[str, Any]]:
     import torch
 
+    from cleanrl_worker.training import checkpoints
+
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        model = checkpoints.find(Path(path), os.environ.get(CHECKPOINT_SHA256) or None)
+        content = torch.load(model, map_location="cpu", weights_only=True) if isinstance(model, Path) else None
     except Exception as error:  # noqa: BLE001 - any fault of the file has the same consequence
-        say(f"cannot resume from {path}: {error}")
-        return []
+        _refuse(path, error)
     if isinstance(content, dict) and isinstance(content.get("global_step"), int):
         os.environ[RESUME_STEP] = str(content["global_step"])
-    found = list(_states(content))
-    if not found:
-        say(f"cannot resume from {path}: it holds no weights")
-    return found
+    return list(_states(content)) or _refuse(path, "it holds no model file with weights")
+
+
+def _refuse(path: str, why: object) -> NoReturn:
+    say(f"cannot resume from {path}: {why}")
+    raise SystemExit(2)
 
 
 def _states(content: Any) -> Iterator[dict[str, Any]]:

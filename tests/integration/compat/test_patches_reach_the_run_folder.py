@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -100,15 +101,8 @@ def test_a_script_that_records_itself_is_recorded_once(run_script: RunScript, tm
 
 
 def test_tensorboard_folder_model_folder_and_resume(run_script: RunScript, tmp_path: Path) -> None:
-    (tmp_path / "broken.pt").write_bytes(b"not a model")
-    first = run_script(
-        "torch_like.py",
-        "3",
-        CLEANRL_TENSORBOARD_DIR=str(tmp_path / "tensorboard"),
-        CLEANRL_RESUME_PATH=str(tmp_path / "broken.pt"),
-    )
+    first = run_script("torch_like.py", "3", CLEANRL_TENSORBOARD_DIR=str(tmp_path / "tensorboard"))
     assert first.returncode == 0, first.stderr
-    assert "cannot resume from" in first.stderr
     accumulator = EventAccumulator(str(tmp_path / "tensorboard" / "some_run"))
     accumulator.Reload()
     assert accumulator.Scalars("charts/episodic_return")[0].value == 7.0
@@ -119,3 +113,22 @@ def test_tensorboard_folder_model_folder_and_resume(run_script: RunScript, tmp_p
     second = run_script("torch_like.py", CLEANRL_RESUME_PATH=str(model))
     assert second.stdout == "weights 6.0 18.0\n", second.stderr
     assert second.stderr.count("resumed ") == 2
+
+
+def test_resume_takes_the_model_of_a_run_and_refuses_what_it_cannot_read(run_script: RunScript, tmp_path: Path) -> None:
+    assert run_script("torch_like.py", "3").returncode == 0
+    earlier = tmp_path / "earlier"
+    model = earlier / "runs" / "some_run" / "script.cleanrl_model"
+    model.parent.mkdir(parents=True)
+    (tmp_path / "runs" / "some_run" / "deep" / "model.pt").rename(model)
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    (tmp_path / "broken.pt").write_bytes(b"not a model")
+    (tmp_path / "empty").mkdir()
+
+    for path, sha256 in ((earlier, ""), (model, digest), (model, digest.upper())):
+        done = run_script("torch_like.py", CLEANRL_RESUME_PATH=str(path), CLEANRL_CHECKPOINT_SHA256=sha256)
+        assert done.stdout == "weights 6.0 18.0\n", done.stderr
+    for path, sha256 in ((tmp_path / "broken.pt", ""), (tmp_path / "empty", ""), (model, "0" * 64)):
+        done = run_script("torch_like.py", CLEANRL_RESUME_PATH=str(path), CLEANRL_CHECKPOINT_SHA256=sha256)
+        assert (done.returncode, done.stdout) == (2, ""), "it does not begin from nothing"
+        assert f"cannot resume from {path}: " in done.stderr
