@@ -646,7 +646,10 @@ class Run:
             self._wandb = wandb.init(**arguments)
         except wandb.Error as error:  # a wrong key, a project that is not ours, a server that answers nonsense
             self.note(f"W&B does not take the run ({type(error).__name__}); it is kept offline, and training goes on.")
-            self._wandb = wandb.init(**arguments, mode="offline")
+            try:
+                self._wandb = wandb.init(**arguments, mode="offline")
+            except wandb.Error as refused:  # the client itself: a name that no project can have
+                raise BadConfig(f"W&B's client does not take the run: {refused}.") from refused
         self._wandb.define_metric("*", step_metric="global_step")
 
     def _catch_signals(self) -> None:

@@ -18,6 +18,15 @@ run.finish()
 """
 
 
+def test_a_name_that_no_project_can_have_is_a_fault_of_the_configuration(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cleanrl_worker.algorithms.ppo", "--track", "--wandb-project-name", "a/b"]
+    environ = {**os.environ, "WANDB_MODE": "offline", "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Invalid project name 'a/b'" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 def test_a_run_without_a_key_is_kept_offline_and_can_be_uploaded_later(tmp_path: Path) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     inherited["HOME"] = str(tmp_path / "home")
