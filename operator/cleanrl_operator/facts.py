@@ -150,6 +150,8 @@ class Refusal:
     message: str
     retry_seconds: float = 30.0
     """How long to wait before it is asked again, where waiting may help."""
+    since: datetime | None = None
+    """When the run began to wait for its pod; None when that is now."""
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,9 @@ class _Judge(Draft):
         if self.status.pod_uid is None:
             self.judge_creation()
         elif pod.situation is PodSituation.GATED:
-            self.explain("Queued", pod.message or "Held by a scheduling gate until its queue admits it.")
+            held = "Held by a scheduling gate until its queue admits it."
+            if not self.waited_too_long(pod.since, held):
+                self.explain("Queued", held)
         elif pod.situation is PodSituation.IMAGE_ERROR:
             self.judge_image()
         elif pod.situation is PodSituation.PENDING:
@@ -268,17 +270,15 @@ class _Judge(Draft):
         elif facts.refusal.kind is RefusalKind.POLICY:
             self.fault(EndReason.REFUSED, facts.refusal.message)
         elif facts.refusal.kind in WAITED_FOR:
+            if self.waited_too_long(facts.refusal.since, facts.refusal.message):
+                return
             self.explain(WAITED_FOR[facts.refusal.kind], facts.refusal.message)
             self.wakes.append(self.now + timedelta(seconds=facts.refusal.retry_seconds))
 
     def judge_pending(self) -> None:
         """No place yet, or not started yet."""
         pod = self.facts.pod
-        over = deadline.pending_over_at(self.spec, pod.since)
-        if over is not None and over <= self.now:
-            self.go(State.FAULT, "PendingDeadlineExceeded", pod.unschedulable or "The pod did not start in time.")
-            self.delete_pod()
-            self.finish(Outcome.FAILED, "PendingDeadlineExceeded", self.status.message or "")
+        if self.waited_too_long(pod.since, pod.unschedulable or "The pod did not start in time."):
             return
         fallback = gpu.fallback_at(self.spec, self.status, pod)
         if fallback is not None and fallback <= self.now:
@@ -297,7 +297,21 @@ class _Judge(Draft):
             self.explain("Unschedulable", pod.unschedulable)
         else:
             self.explain("Pending", pod.message or "The pod waits to start.")
-        self.wakes.extend(at for at in (over, fallback) if at is not None)
+        if fallback is not None:
+            self.wakes.append(fallback)
+
+    def waited_too_long(self, since: datetime | None, message: str) -> bool:
+        """The end of a run whose pod, made or not yet, may not wait any longer."""
+        over = deadline.pending_over_at(self.spec, since)
+        if over is None:
+            return False
+        if over > self.now:
+            self.wakes.append(over)
+            return False
+        self.go(State.FAULT, "PendingDeadlineExceeded", message)
+        self.delete_pod()
+        self.finish(Outcome.FAILED, "PendingDeadlineExceeded", self.status.message or "")
+        return True
 
     def judge_image(self) -> None:
         """An image that can't be had may come, for a while."""

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 CLAIM_FRESH_SECONDS = 30.0
 """How long a shared claim's UID is believed without asking again: a burst of runs on one claim asks once."""
 MOST_NOT_YET_SECONDS = 30.0
-WAITING = (PodSituation.PENDING, PodSituation.IMAGE_ERROR)
+WAITING = (PodSituation.GATED, PodSituation.PENDING, PodSituation.IMAGE_ERROR)
 ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
 """What changes of a run whose pod has not started: small news."""
 
@@ -227,6 +227,11 @@ class Reconciler:
         status = status.model_copy(update={"stop_requested_at": carried})
         if pod.situation in WAITING and pod.since is not None:
             facts = replace(facts, pod=replace(pod, since=self.clock.carried_along(pod.since)))
+        if (
+            facts.refusal is not None and status.fsm_state == State.INIT and status.transitions
+        ):  # the last of them led there
+            since = self.clock.carried_along(status.transitions[-1].at)
+            facts = replace(facts, refusal=replace(facts.refusal, since=since))
         decision = decide(run.spec, status, facts, now, generation=run.generation, run_id=run.run_id)
         if asked is not None and decision.status.stop_requested_at == carried:
             kept = decision.status.model_copy(update={"stop_requested_at": asked})

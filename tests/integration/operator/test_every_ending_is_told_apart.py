@@ -94,6 +94,13 @@ def test_quota_waits_and_says_so(lab: Any) -> None:
     assert "exceeded quota: none" in waiting["message"]
     assert waiting.get("retries", 0) == 0
     assert lab.pods("run") == []
+    lab.create("impatient", suspend=True, pendingDeadlineSeconds=2)
+    lab.until("impatient", fsmState="PAUSE")
+    time.sleep(3)
+    lab.edit("impatient", suspend=False)
+    lab.until("impatient", fsmState="INIT", reason="QuotaExceeded")  # however long it was suspended before
+    end = lab.until("impatient", fsmState="TERM", outcome="failed")
+    assert (end["reason"], "exceeded quota: none" in end["message"]) == ("PendingDeadlineExceeded", True)
 
 
 def test_an_account_that_is_applied_after_the_run_is_waited_for(lab: Any) -> None:

@@ -11,8 +11,17 @@ import pytest
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import Outcome, State, Status
 from cleanrl_operator.conditions import message_of
-from cleanrl_operator.decision import Decision
-from cleanrl_operator.facts import EndReason, Facts, PodFacts, PodSituation, SessionFacts, WorkerEnd
+from cleanrl_operator.decision import Decision, DeletePod
+from cleanrl_operator.facts import (
+    EndReason,
+    Facts,
+    PodFacts,
+    PodSituation,
+    Refusal,
+    RefusalKind,
+    SessionFacts,
+    WorkerEnd,
+)
 from cleanrl_operator.policies.failure import classify
 from cleanrl_operator.policies.retry import verdict
 
@@ -136,3 +145,33 @@ def test_what_the_cluster_did_is_said_in_words(reason: EndReason, words: str) ->
     assert words in classify(stopped, reason)[1]
     assert "SIGTERM" not in classify(stopped, reason)[1]
     assert "low on memory" in classify(WorkerEnd(exit_code=1, message="low on memory"), reason)[1]
+
+
+@pytest.mark.parametrize("kind", [RefusalKind.QUOTA, RefusalKind.NOT_YET])
+def test_a_pod_that_may_not_be_made_is_not_waited_for_longer_than_asked(
+    kind: RefusalKind, make_spec: MakeSpec, judge: Judge
+) -> None:
+    spec = make_spec(pendingDeadlineSeconds=60)
+    status = judge(spec, Status(), Facts()).status
+    refused = Facts(refusal=Refusal(kind, "exceeded quota: team", since=START))
+    waits = judge(spec, status, refused, seconds=59)
+    assert waits.status.fsm_state == State.INIT
+    assert waits.wake_at == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    over = judge(spec, waits.status, refused, seconds=60).status
+    assert (over.outcome, over.reason, over.message) == (
+        Outcome.FAILED,
+        "PendingDeadlineExceeded",
+        "exceeded quota: team",
+    )
+    assert judge(make_spec(), status, refused, seconds=10**6).status.fsm_state == State.INIT, "0 waits for ever"
+    fresh = Facts(refusal=Refusal(kind, "exceeded quota: team"))
+    assert judge(spec, status, fresh, seconds=10**6).status.fsm_state == State.INIT, "it has just begun to wait"
+
+
+def test_nor_is_one_that_its_queue_holds_back(make_spec: MakeSpec, judge: Judge) -> None:
+    spec = make_spec(pendingDeadlineSeconds=60)
+    held = Facts(pod=PodFacts(situation=PodSituation.GATED, uid="p", since=START))
+    queued = judge(spec, judge(spec, Status(), Facts()).status, held, seconds=59)
+    assert queued.status.reason == "Queued"
+    over = judge(spec, queued.status, held, seconds=60)
+    assert (over.status.reason, over.effects) == ("PendingDeadlineExceeded", (DeletePod("p"),))
