@@ -126,14 +126,20 @@ class Draft:
         """PAUSE without a pod."""
         self.stop_clock()
         if confirmed:
-            reason, message = "Suspended", "Suspended with a checkpoint; pod and GPU are free."
+            self.rest("Suspended", "Suspended with a checkpoint; pod and GPU are free.")
         else:
-            reason, message = "SuspendUnconfirmed", "Suspended without a new checkpoint; the last one stands."
+            self.rest("SuspendUnconfirmed", "Suspended without a new checkpoint; the last one stands.")
+
+    def rest(self, reason: str, message: str) -> None:
+        """PAUSE, and nothing is held or waited for. What the next attempt asks for may be edited now, and a GPU may be free by
+        then: that there was none once says nothing any more."""
         if self.state is State.PAUSE:
             self.explain(reason, message)  # it was paused with its pod kept; now the pod is free too
         else:
             self.go(State.PAUSE, reason, message)
         self.release_pod()
+        self.set(gpu_fallback=None, retry_at=None)
+        self.notices.pop("GPUFallback", None)
 
     # -- the pod
 

@@ -189,7 +189,7 @@ class _Judge(Draft):
         elif purpose is not Intent.SUSPEND:
             self.stopped_for_good(purpose)
         elif self.state is State.INIT:  # a FAULT is judged first: what would only happen again ends, suspended or not
-            self.go(State.PAUSE, "Suspended", "Suspended before it had a pod; nothing was lost.")
+            self.rest("Suspended", "Suspended before it had a pod; nothing was lost.")
 
     def ask_to_stop(self, purpose: Intent) -> None:
         """Ask over the session where there is one; delete the pod where there is none, or after the grace period."""
@@ -341,7 +341,7 @@ class _Judge(Draft):
         if self.status.pod_uid is not None:
             self.delete_pod()  # no new attempt before the old pod is gone or terminal
         elif self.spec.suspend and self.status.retry_at is not None:
-            self.go(State.PAUSE, "Suspended", "Suspended after a failure; lifting suspend tries again.")
+            self.rest("Suspended", "Suspended after a failure; lifting suspend tries again.")
         elif self.status.retry_at is None:
             self.finish(Outcome.FAILED, self.status.reason or "Failed", self.status.message or "")
         elif self.status.retry_at <= self.now:

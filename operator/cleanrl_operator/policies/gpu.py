@@ -11,9 +11,12 @@ from cleanrl_protocol.algorithms import leaves_gpu_idle
 
 
 def fallback_at(spec: Spec, status: Status, pod: PodFacts) -> datetime | None:
-    """When the pod stops waiting for its GPU; None when it has none to wait for, must have it, or has given up before."""
+    """When the pod stops waiting for its GPU; None when it has none to wait for, must have it, waits for something else, or
+    has given up before."""
     gpus = spec.resources.gpus
-    waiting = pod.situation is PodSituation.PENDING and bool(pod.unschedulable) and pod.since is not None
+    waiting = (
+        pod.situation is PodSituation.PENDING and gpus.resource_name in pod.unschedulable and pod.since is not None
+    )
     if gpus.requested == 0 or gpus.mandatory or status.gpu_fallback or not waiting:
         return None
     assert pod.since is not None

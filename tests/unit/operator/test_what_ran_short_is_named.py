@@ -23,6 +23,7 @@ from cleanrl_operator.facts import (
     WorkerEnd,
 )
 from cleanrl_operator.policies.failure import classify
+from cleanrl_operator.policies.gpu import gpus_held
 from cleanrl_operator.policies.retry import verdict
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -175,3 +176,31 @@ def test_nor_is_one_that_its_queue_holds_back(make_spec: MakeSpec, judge: Judge)
     assert queued.status.reason == "Queued"
     over = judge(spec, queued.status, held, seconds=60)
     assert (over.status.reason, over.effects) == ("PendingDeadlineExceeded", (DeletePod("p"),))
+
+
+OPTIONAL = {"gpus": {"requested": 1, "fallbackAfterSeconds": 60}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["0/1 nodes are available: 1 Insufficient memory.", "pod has unbound immediate PersistentVolumeClaims"],
+)
+def test_a_gpu_is_not_given_up_for_want_of_something_else(message: str, make_spec: MakeSpec, judge: Judge) -> None:
+    spec = make_spec(resources=OPTIONAL)
+    status = judge(spec, judge(spec, Status(), Facts()).status, waiting(message), seconds=3600)
+    assert (status.status.reason, status.status.gpu_fallback, status.effects) == ("Unschedulable", None, ())
+    mixed = waiting(f"0/2 nodes are available: 1 Insufficient nvidia.com/gpu, {message}")
+    assert judge(spec, status.status, mixed, seconds=3600).status.gpu_fallback
+
+
+def test_what_is_asked_for_after_a_suspend_counts(make_spec: MakeSpec, judge: Judge) -> None:
+    spec = make_spec(resources=OPTIONAL)
+    fallen = judge(spec, judge(spec, Status(), Facts()).status, waiting(SHORT), seconds=60).status
+    assert gpus_held(spec, fallen) == 0
+    without = judge(spec, fallen, Facts(pod=PodFacts(situation=PodSituation.GONE)), seconds=61).status
+    suspended = judge(make_spec(resources=OPTIONAL, suspend=True), without, Facts(), seconds=62).status
+    assert (suspended.fsm_state, suspended.gpu_fallback) == (State.PAUSE, None)
+    assert "GPUFallback" not in [each.type for each in suspended.conditions or []]
+    must_have = make_spec(resources={"gpus": {"requested": 2, "mandatory": True}})
+    resumed = judge(must_have, suspended, Facts(), seconds=63).status
+    assert (resumed.fsm_state, gpus_held(must_have, resumed)) == (State.INIT, 2)
