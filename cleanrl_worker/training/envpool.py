@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 
 from cleanrl_worker import requirement_sets
-from cleanrl_worker.training.envs import Episode, Step
+from cleanrl_worker.training.envs import MOST_SEEDS, Episode, Step
 from cleanrl_worker.training.errors import BadConfig
 from cleanrl_worker.training.normalise import RewardNormaliser
-
-MOST_SEEDS = 2**31 - 1
 
 
 class PoolEnvs:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cleanrl_worker.wrappers.curriculum import Stages
 
 MINIGRID_EPISODE_STEPS = 256
+MOST_SEEDS = 2**31 - 1
 
 
 class Episode(NamedTuple):
@@ -216,6 +217,7 @@ class Envs:
         """Rows of `obs` that begin an episode."""
         self.restarted: list[int] = []
         """Environments that could not be restored by `load_state_dict` and began a fresh episode."""
+        self._seed = self._steps = 0
         self._returns = [0.0] * self.num_envs
         self._lengths = [0] * self.num_envs
         self._tapes = [envstate.Tape() for _ in envs]
@@ -274,6 +276,7 @@ class Envs:
 
     def reset(self, seed: int) -> np.ndarray:
         """Start all of them, environment i with `seed + i`."""
+        self._seed = seed
         for i in range(self.num_envs):
             try:
                 self.obs[i] = self._reset_one(i, seed + i)
@@ -300,6 +303,7 @@ class Envs:
             actions = np.minimum(np.maximum(actions, self._low_high[0]), self._low_high[1])
         # gymnasium checks an action against its Discrete space, and is five times quicker with Python's numbers
         each = actions.tolist() if self.discrete else actions
+        self._steps += n
         if self.stages is not None:
             self.stages.stepped()
         obs = np.empty((n, *self.obs_shape), self.obs_dtype)
@@ -363,6 +367,7 @@ class Envs:
             "obs": self.obs,
             "raw": self._raw,
             "starts": self.starts,
+            "steps": self._steps,
             "returns": [float(r) for r in self._returns],
             "lengths": list(self._lengths),
             "obs_normaliser": self.obs_normaliser and self.obs_normaliser.state_dict(),
@@ -370,7 +375,9 @@ class Envs:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken. Call `reset` before it; environments that can't be restored stay as it left them."""
+        """Go on where `state` was taken. Call `reset` before it; environments that can't be restored begin a fresh episode,
+        with seeds that the run has not seen: else every attempt would begin with the same episodes."""
+        self._steps = int(state.get("steps", 0))
         if self.obs_normaliser is not None and state["obs_normaliser"] is not None:
             self.obs_normaliser.load_state_dict(state["obs_normaliser"])
         if self.reward_normaliser is not None and state["reward_normaliser"] is not None:
@@ -391,8 +398,7 @@ class Envs:
                 encoded = shown if self._encode is None else self._encode(shown)
                 exact = bool(np.array_equal(np.asarray(encoded, self.obs_dtype), state["raw"][i]))
             if not exact:
-                if saved is not None:  # the attempt has moved it: start again
-                    self._raw[i] = self._reset_one(i, None)
+                self._raw[i] = self._reset_one(i, (self._seed + self._steps + i) % MOST_SEEDS)
                 self.obs[i] = (
                     self._raw[i] if self.obs_normaliser is None else self.obs_normaliser(self._raw[i : i + 1])[0]
                 )

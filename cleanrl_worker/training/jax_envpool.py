@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cleanrl_worker.training.envpool import MOST_SEEDS, atari_task, open_pool
-from cleanrl_worker.training.envs import Episode, Step
+from cleanrl_worker.training.envpool import atari_task, open_pool
+from cleanrl_worker.training.envs import MOST_SEEDS, Episode, Step
 
 
 class PoolState(NamedTuple):

@@ -108,6 +108,26 @@ def test_an_unknown_family_begins_a_fresh_episode_and_says_so() -> None:
     assert second.starts.tolist() == [True]
 
 
+class Drawn(Unknown):
+    """Each episode shows its own number."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        return self.np_random.random(1, np.float32), {}
+
+
+def test_a_fresh_episode_is_none_that_an_earlier_attempt_began_with() -> None:
+    first = Envs([Drawn(), Drawn()])
+    begun = [first.reset(1).ravel().tolist()]
+    for _ in range(3):
+        trace(first, 5, seed=1)
+        state, first = first.state_dict(), Envs([Drawn(), Drawn()])
+        first.reset(1)
+        first.load_state_dict(state)
+        begun.append(first.obs.ravel().tolist())
+    assert len({number for attempt in begun for number in attempt}) == 8
+
+
 def test_a_replay_that_shows_something_else_is_not_accepted() -> None:
     first, second = Envs.make("CartPole-v1", 1), Envs.make("CartPole-v1", 1)
     first.reset(1)
