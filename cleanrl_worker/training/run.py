@@ -229,6 +229,14 @@ class Run:
             hub.check(self.args)
         if self.args.total_timesteps < 1:
             raise BadConfig(f"--total-timesteps must be at least 1, not {self.args.total_timesteps}.")
+        if self.verb == "extend" and hasattr(self.args, "num_iterations"):
+            done = self.step if self._loaded is None else self._loaded.step
+            batch = self.args.batch_size
+            if self.args.num_iterations <= done // batch:
+                raise BadConfig(
+                    f"--total-timesteps {self.args.total_timesteps - done} after the {done} that were done: no rollout of "
+                    f"{batch} steps would be completed, and nothing learned. Use at least {batch}."
+                )
 
     # ---------------------------------------------------------------- while training
 

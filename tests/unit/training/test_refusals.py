@@ -47,6 +47,21 @@ def test_refused(
     assert list(tmp_path.iterdir()) == [], "a refused run leaves nothing behind"
 
 
+@pytest.mark.parametrize("source", ["checkpoints", "ppo.cleanrl_model"])
+def test_an_extension_in_which_nothing_would_be_learned_is_refused(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ppo.main(["--total-timesteps", "512", "--save-model"]) == 0
+    (path,) = tmp_path.glob(f"runs/*/{source}")
+    monkeypatch.setenv("CLEANRL_RESUME_PATH", str(path))
+    monkeypatch.setenv("CLEANRL_RESUME_GLOBAL_STEP", "512")
+    capfd.readouterr()
+    assert ppo.main(["--total-timesteps", "511"]) == 2
+    assert "--total-timesteps 511 after the 512 that were done" in capfd.readouterr().err
+    assert ppo.main(["--total-timesteps", "512"]) == 0
+
+
 def test_an_unknown_flag_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
