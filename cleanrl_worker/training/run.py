@@ -123,6 +123,8 @@ class Run:
         self.episodes = 0
         self._attended = 0
         """Calls of `attend`: a sign of life also where learning takes no steps in the environments."""
+        if args.seed < 0:
+            raise BadConfig(f"--seed must be at least 0, not {args.seed}.")
         self.rng = np.random.default_rng(args.seed)
         """The generator for everything an algorithm draws in NumPy."""
         self.resumed = False

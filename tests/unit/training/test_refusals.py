@@ -11,6 +11,7 @@ from cleanrl_worker.algorithms import ppo, ppo_continuous_action, ppo_gru, rpo_c
 PENDULUM = ["--env-id", "Pendulum-v1"]
 CASES = [
     (ppo, PENDULUM, "use --algo ppo_continuous_action"),
+    (ppo, ["--seed", "-1"], "--seed must be at least 0"),
     (ppo, ["--num-envs", "0"], "--num-envs"),
     (ppo, ["--num-minibatches", "3"], "choose a divisor of 512"),
     (ppo, ["--num-minibatches", "0"], "choose a divisor of 512"),
