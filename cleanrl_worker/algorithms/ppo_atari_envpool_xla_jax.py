@@ -163,7 +163,7 @@ def begin(args: Args, run: Run) -> tuple[PPO, Learner[State], XlaAtari, RecentRe
     ppo = PPO(args, envs)
     key = prepare(run)
     learner = Learner(Jitted(run, "the networks' first weights", ppo.init)(key))
-    recent = RecentReturns()
+    recent = RecentReturns(lengths=True)
     run.keep(
         agent=learner.part("network", "actor", "critic"),
         optimizer=learner.part("moments"),

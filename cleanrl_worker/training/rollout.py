@@ -107,24 +107,31 @@ class Passes:
 
 
 class RecentReturns:
-    """The mean return of the last 20 episodes; kept in checkpoints."""
+    """The mean return of the last 20 episodes, with `lengths` their mean length too; kept in checkpoints."""
 
-    def __init__(self, length: int = 20) -> None:
+    def __init__(self, length: int = 20, *, lengths: bool = False) -> None:
         self.returns: deque[float] = deque(maxlen=length)
+        self.lengths: deque[int] | None = deque(maxlen=length) if lengths else None
 
     def log(self, run: Run, step: Step) -> None:
-        """Take in the episodes that ended in this step and log the mean. Call it before the step is counted."""
+        """Take in the episodes that ended in this step and log the means. Call it before the step is counted."""
         if step.episodes:
             self.returns.extend(episode.ret for episode in step.episodes)
-            mean = statistics.fmean(self.returns)
-            run.scalars({"charts/avg_episodic_return": mean}, step=run.step + len(step.rewards))
+            means = {"charts/avg_episodic_return": statistics.fmean(self.returns)}
+            if self.lengths is not None:
+                self.lengths.extend(episode.length for episode in step.episodes)
+                means["charts/avg_episodic_length"] = statistics.fmean(self.lengths)
+            run.scalars(means, step=run.step + len(step.rewards))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"returns": list(self.returns)}
+        return {"returns": list(self.returns), "lengths": list(self.lengths or ())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.returns.clear()
         self.returns.extend(state["returns"])
+        if self.lengths is not None:
+            self.lengths.clear()
+            self.lengths.extend(state.get("lengths", ()))
 
 
 class Rollout:
