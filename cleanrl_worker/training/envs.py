@@ -524,9 +524,11 @@ class NextStepAdapter:
 def require_discrete_actions(envs: Envs, algo: str, instead: str) -> int:
     """The number of actions, or BadConfig that names an algorithm that fits."""
     if not envs.discrete:
+        space = envs.single_action_space
+        use = f"use --algo {instead}, or" if isinstance(space, gym.spaces.Box) else "no algorithm takes those: use"
         raise BadConfig(
-            f"{algo} needs discrete actions, and this environment has {envs.single_action_space}: use --algo {instead}, "
-            "or an environment with a Discrete action space."
+            f"{algo} needs discrete actions, and this environment has {space}: {use} an environment with a Discrete action "
+            "space."
         )
     if int(envs.single_action_space.start) != 0:
         raise BadConfig(
@@ -539,9 +541,10 @@ def require_continuous_actions(envs: Envs, algo: str, instead: str, *, bounded: 
     """The size of the action vector, or BadConfig that names an algorithm that fits."""
     space = envs.single_action_space
     if not isinstance(space, gym.spaces.Box):
+        use = f"use --algo {instead}, or" if envs.discrete else "no algorithm takes those: use"
         raise BadConfig(
-            f"{algo} needs continuous actions (a Box with one axis), and this environment has {space}: use --algo {instead}, "
-            "or an environment with a Box action space."
+            f"{algo} needs continuous actions (a Box with one axis), and this environment has {space}: {use} an environment "
+            "with a Box action space."
         )
     if len(space.shape) != 1 or not np.issubdtype(space.dtype, np.floating):
         raise BadConfig(

@@ -200,6 +200,14 @@ def test_an_observation_of_another_size_than_its_space_is_refused(shown: Any) ->
         Envs([Odd(shown=shown)]).reset(1)
 
 
+@pytest.mark.parametrize("several", [gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(3)])
+def test_no_algorithm_is_named_for_actions_that_none_takes(several: gym.spaces.Space[Any]) -> None:
+    for require in (require_discrete_actions, require_continuous_actions):
+        with pytest.raises(BadConfig, match="no algorithm takes those") as refused:
+            require(Envs([Odd(actions=several)]), "ppo", "dqn")
+        assert "--algo" not in str(refused.value)
+
+
 def test_bounds_must_be_real_and_within_reach_of_each_other() -> None:
     """A Box of whole numbers is not continuous; bounds may be finite, and what lies between them not."""
     whole, huge = gym.spaces.Box(0, 5, (2,), np.int64), gym.spaces.Box(-3e38, 3e38, (2,), np.float32)
