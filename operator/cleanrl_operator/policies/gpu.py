@@ -9,14 +9,16 @@ from cleanrl_operator.api.status import Status
 from cleanrl_operator.facts import PodFacts, PodSituation
 from cleanrl_protocol.algorithms import leaves_gpu_idle
 
+NO_NODES = "no nodes available"
+"""How the scheduler begins its sentence where no node is there at all: then no GPU is there either."""
+
 
 def fallback_at(spec: Spec, status: Status, pod: PodFacts) -> datetime | None:
     """When the pod stops waiting for its GPU; None when it has none to wait for, must have it, waits for something else, or
     has given up before."""
     gpus = spec.resources.gpus
-    waiting = (
-        pod.situation is PodSituation.PENDING and gpus.resource_name in pod.unschedulable and pod.since is not None
-    )
+    wanted = gpus.resource_name in pod.unschedulable or pod.unschedulable.startswith(NO_NODES)
+    waiting = pod.situation is PodSituation.PENDING and wanted and pod.since is not None
     if gpus.requested == 0 or gpus.mandatory or status.gpu_fallback or not waiting:
         return None
     assert pod.since is not None

@@ -189,8 +189,11 @@ def test_a_gpu_is_not_given_up_for_want_of_something_else(message: str, make_spe
     spec = make_spec(resources=OPTIONAL)
     status = judge(spec, judge(spec, Status(), Facts()).status, waiting(message), seconds=3600)
     assert (status.status.reason, status.status.gpu_fallback, status.effects) == ("Unschedulable", None, ())
-    mixed = waiting(f"0/2 nodes are available: 1 Insufficient nvidia.com/gpu, {message}")
-    assert judge(spec, status.status, mixed, seconds=3600).status.gpu_fallback
+    for want in (
+        f"0/2 nodes are available: 1 Insufficient nvidia.com/gpu, {message}",
+        "no nodes available to schedule pods",
+    ):
+        assert judge(spec, status.status, waiting(want), seconds=3600).status.gpu_fallback
 
 
 def test_what_is_asked_for_after_a_suspend_counts(make_spec: MakeSpec, judge: Judge) -> None:
