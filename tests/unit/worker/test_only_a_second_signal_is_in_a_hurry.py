@@ -46,6 +46,8 @@ def test_a_signal_before_the_run_has_begun_ends_the_worker_with_a_sentence(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
+    # A shell's background jobs are born deaf to Ctrl-C, these tests among them.
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def still_starting(*_: Any) -> int:
         os.kill(os.getpid(), number)
@@ -53,7 +55,10 @@ def test_a_signal_before_the_run_has_begun_ends_the_worker_with_a_sentence(
 
     monkeypatch.setattr(cli, "_run", still_starting)
     words = ["--algo", "ppo", "--env-id", "CartPole-v1", "--total-timesteps", "9"]
-    assert cli.main(words) == 128 + number
+    try:
+        assert cli.main(words) == 128 + number
+    finally:
+        signal.signal(signal.SIGINT, heard)
     assert capsys.readouterr().err.endswith(f"cleanrl-worker: stopped by {number.name}; no run had begun\n")
     assert signal.getsignal(signal.SIGTERM) is before
 
