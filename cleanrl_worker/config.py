@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from ulid import ULID
 
 from cleanrl_worker import flags, registry, schedule
-from cleanrl_worker.config_shape import Extras, Job, Switch, Worker, explain, show
+from cleanrl_worker.config_shape import Extras, Job, Switch, Worker, explain, mode_name, show
 from cleanrl_worker.frozen import FrozenDict, freeze, thaw
 from cleanrl_worker.redact import HIDDEN, Redactor
 
@@ -310,12 +310,12 @@ class _Reader:
         if worker.get("worker_id") is None and isinstance(section.get("worker_id"), str):
             worker["worker_id"] = section["worker_id"]
         extras, script = worker.get("extras") or {}, _script_of(section)
-        if script is not None and isinstance(extras, Mapping) and extras.get("mode") in (None, "train"):
-            worker["extras"] = {"script_path": script, **extras, "mode": "script"}
+        if script is not None and isinstance(extras, Mapping) and mode_name(extras.get("mode")) in _SCRIPTED:
+            worker["extras"] = {**extras, "script_path": extras.get("script_path") or script, "mode": "script"}
         if "artifacts" in metadata and isinstance(metadata["artifacts"], Mapping):
-            job["artifacts"] = {**metadata["artifacts"], **_mapping(job.get("artifacts"))}
+            job["artifacts"] = {**metadata["artifacts"], **_said(_mapping(job.get("artifacts")))}
         for name in Job.model_fields:  # the worker's part may carry them too, and is the closer word
-            if name in worker:
+            if worker.get(name) is not None:
                 job[name] = worker[name]
         return job, worker
 
@@ -529,11 +529,18 @@ class _Reader:
 
 _SAID_ONCE = ("env_id", "total_timesteps", "seed")
 """Fields of the run that are also flags of every algorithm."""
+_SCRIPTED = (None, "train", "script")
+"""Modes of a descriptor that names a script instead of a module."""
 _WORKER_OVERRIDES = ("run_id", "algo", "env_id", "total_timesteps", "seed", "worker_id")
 
 
 def _mapping(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _said(values: dict[str, Any]) -> dict[str, Any]:
+    """Without null, which says nothing."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _join(path: str, key: Any) -> str:

@@ -137,6 +137,11 @@ def test_the_trainers_form_for_scripts() -> None:
     assert read(descriptor(script="quick_test.sh")).extras["script_path"] == "quick_test.sh"
     assert read(descriptor(module="cleanrl_worker.cli", script="x.sh")).mode == "train", "a module comes first"
     assert "requires the script to run" in faults(descriptor(script="/bin/bash", arguments=["-e"]))[0]
+    for mode in ("script", "custom_script", None):
+        told = {**FLAT, "extras": {"mode": mode, "script_path": None}}
+        assert read(descriptor(script="x.sh", config=told)).extras["script_path"] == "x.sh"
+    own = {**FLAT, "extras": {"mode": "script", "script_path": "own.sh"}}
+    assert read(descriptor(script="x.sh", config=own)).extras["script_path"] == "own.sh"
 
 
 @pytest.mark.parametrize("name", ["01ARZ3NDEKTSV4RRFFQ69G5FAV", "my-run_1.2", "7"])
@@ -309,6 +314,20 @@ def test_artifacts_switch_tracking() -> None:
 )
 def test_the_algorithms_own_switch_for_tracking_counts_as_it_is_written(extras: dict[str, Any], tracked: bool) -> None:
     assert read({**FLAT, "extras": extras}).wandb is tracked
+
+
+def test_null_takes_nothing_back() -> None:
+    descriptor = {
+        **job(environment=None, resources=None, schedule=None, artifacts=None, max_wallclock_minutes=None),
+        "environment": {"A": "b"},
+        "resources": {"gpus": 1},
+        "schedule": {"max_duration_seconds": 30},
+        "artifacts": {"tensorboard": None},
+    }
+    descriptor["metadata"]["artifacts"] = {"tensorboard": {"enabled": False}}
+    config = read(descriptor)
+    assert (config.environment, config.gpus, config.max_wallclock_seconds) == ({"A": "b"}, 1, 30.0)
+    assert config.tensorboard_dir is None
 
 
 def test_placeholders_come_from_the_environment() -> None:
