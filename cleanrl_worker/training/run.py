@@ -96,7 +96,8 @@ class Run:
 
     def __init__(self, args: Any, link: ChildLink | None = None) -> None:
         self.args = args
-        self.algo: str = args.exp_name
+        self.algo: str = getattr(type(args), "exp_name", "") or args.exp_name
+        """The algorithm, by the name that its flags begin with: the experiment may be called something else."""
         self.link = link or ChildLink(None)
         environ = os.environ
         run_id = environ.get("CLEANRL_RUN_ID", "")
@@ -371,7 +372,7 @@ class Run:
         """Write a model file into the run's folder, whole or not at all."""
         from cleanrl_worker.agents.loading import write_model
 
-        path = self.folder / name
+        path = self.folder / name.replace("/", "-")
         write_model(model, path)
         print(f"{self.algo}: model saved to {path}", flush=True)
         return path

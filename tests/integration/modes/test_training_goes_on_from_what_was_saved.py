@@ -38,6 +38,21 @@ def test_a_full_checkpoint_is_extended_by_more_steps(run: Any, trained: Callable
     assert min(step for step, _ in ended.tensorboard("charts/learning_rate")) > loaded.step
 
 
+def test_an_experiment_of_any_name_is_still_its_algorithms(run: Any) -> None:
+    named = {"algo_params": {"exp_name": "my/test", "num_steps": 64, "save_model": True}}
+    first = run("ppo", "CartPole-v1", 256, named, into="named")
+    assert first.code == 0, first.process.stderr
+    (model,) = first.folder.glob("runs/*/*.cleanrl_model")
+    assert model.name == "my-test.cleanrl_model"
+    assert first.tensorboard("charts/learning_rate")
+    for kind, source in (("run", str(first.folder)), ("model", str(model))):
+        resume = {"mode": "resume", "checkpoint_path": source, "algo_params": {"num_steps": 64}}
+        more = run("ppo", "CartPole-v1", 256, resume, into=f"more-{kind}")
+        assert more.code == 0, more.process.stderr
+        played = run("ppo", "CartPole-v1", None, {"mode": "eval", "policy_path": source}, into=f"played-{kind}")
+        assert played.code == 0, played.process.stderr
+
+
 @pytest.mark.parametrize("algo", IDLE)
 def test_a_bare_model_gives_its_weights_and_the_log_says_what_is_missing(
     algo: str, run: Any, trained: Callable[[str], Path]
