@@ -97,8 +97,12 @@ class EventLog:
                 self._fd = -1
 
     def _append(self, line: bytes) -> None:
-        if os.fstat(self._fd).st_nlink == 0:
+        there = os.fstat(self._fd)
+        if there.st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "the run's folder was removed while the run was on", str(self.path))
+        if there.st_size < self._end:  # somebody has cut it: beyond its end there would be a hole of zeros
+            self._end, _ = _last_whole_line(self._fd)
+            os.ftruncate(self._fd, self._end)
         try:
             written = 0
             while written < len(line):

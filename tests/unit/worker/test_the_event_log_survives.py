@@ -86,6 +86,19 @@ def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path, monkeypatch: pyt
     assert [event["seq"] for event in read_events(tmp_path / "e")] == [1, 3]
 
 
+@pytest.mark.parametrize(("left", "kept"), [(0, 0), (30, 0), (-20, 1)])
+def test_a_file_that_somebody_cuts_goes_on_after_its_last_whole_line(tmp_path: Path, left: int, kept: int) -> None:
+    path = tmp_path / "e"
+    log = EventLog(path, "r", None)
+    log.emit("a")
+    log.emit("b")
+    os.truncate(path, left % path.stat().st_size)
+    log.emit("c")
+    log.emit("d")
+    assert b"\0" not in path.read_bytes()
+    assert [event["seq"] for event in read_events(path)] == [*[1][:kept], 3, 4]
+
+
 def test_a_removed_file_is_an_error(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "e", "r", None)
     (tmp_path / "e").unlink()
