@@ -490,7 +490,7 @@ class _Reader:
     def _check_conflicts(self, worker: Mapping[str, Any], extras: Mapping[str, Any]) -> None:
         for path, name, value in flags.parameters(extras):
             top = worker.get(name)
-            if name in _SAID_ONCE and value not in (None, "") and str(value) != str(top):
+            if name in _SAID_ONCE and value not in (None, "") and not _same(value, top):
                 self.problems.append(f"{path}: is {show(value)}, but {name} is {show(top)}; give it once")
 
     def _check_folder(self, directory: Any) -> None:
@@ -541,6 +541,12 @@ def _mapping(value: Any) -> dict[str, Any]:
 def _said(values: dict[str, Any]) -> dict[str, Any]:
     """Without null, which says nothing."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether both say the same: 7, 7.0 and "7" do."""
+    number = flags.whole(one)
+    return str(one) == str(other) or (number is not None and number == flags.whole(other))
 
 
 def _join(path: str, key: Any) -> str:

@@ -94,7 +94,7 @@ def _fastlane(config: CleanRLWorkerConfig, algorithm: Algorithm, env: Mapping[st
     count = num_envs(config, algorithm, env)
     on = extras.get("fastlane_only")
     on = extras.get("fastlane_enabled") if on is None else on
-    limit = _first(extras.get("fastlane_grid_limit"), env.get("GYM_GUI_FASTLANE_GRID_LIMIT"), count)
+    limit = flags.whole(_first(extras.get("fastlane_grid_limit"), env.get("GYM_GUI_FASTLANE_GRID_LIMIT"), count))
     return {
         "CLEANRL_NUM_ENVS": str(count),
         "GYM_GUI_FASTLANE_ONLY": env.get("GYM_GUI_FASTLANE_ONLY", "1") if on is None else "1" if on else "0",
@@ -102,7 +102,7 @@ def _fastlane(config: CleanRLWorkerConfig, algorithm: Algorithm, env: Mapping[st
         "GYM_GUI_FASTLANE_VIDEO_MODE": _first(
             extras.get("fastlane_video_mode"), env.get("GYM_GUI_FASTLANE_VIDEO_MODE"), "single"
         ),
-        "GYM_GUI_FASTLANE_GRID_LIMIT": str(min(max(1, int(limit)), count)) if limit.isdigit() else str(count),
+        "GYM_GUI_FASTLANE_GRID_LIMIT": str(count if limit is None else min(max(1, limit), count)),
         "CLEANRL_FASTLANE_INTERVAL_MS": _first(
             extras.get("fastlane_interval_ms"), env.get("CLEANRL_FASTLANE_INTERVAL_MS"), 100
         ),

@@ -448,6 +448,8 @@ def test_the_same_thing_said_twice_differently_is_an_error() -> None:
     assert read({**FLAT, "seed": 1, "extras": {"algo_params": {"seed": 1}}}).seed == 1
     assert read({**FLAT, "extras": {"algo_params": {"seed": 4}}}).seed == 4
     assert read({**FLAT, "extras": {"seed": 4}}).seed == 4
+    for seed in (4, 4.0, "4", "4.0"):
+        assert read({**FLAT, "seed": 4, "extras": {"algo_params": {"seed": seed}}}).seed == 4
     assert "extras.seed: is 2, but seed is 1" in faults({**FLAT, "seed": 1, "extras": {"seed": 2}})[0]
 
 

@@ -81,6 +81,12 @@ def test_the_configuration_wins_over_the_environment() -> None:
     assert env["CLEANRL_RUN_DIR"] == "/runs/r1"
 
 
+@pytest.mark.parametrize(("said", "limit"), [("2", "2"), ("0", "1"), ("99", "4"), ("many", "4"), ("\u00b2", "4")])
+def test_a_grid_has_as_many_frames_as_there_are_environments_at_most(said: str, limit: str) -> None:
+    env = build({"GYM_GUI_FASTLANE_GRID_LIMIT": said}, extras={"num_envs": 4})
+    assert env["GYM_GUI_FASTLANE_GRID_LIMIT"] == limit
+
+
 @pytest.mark.parametrize("yes", [True, 1, "1", "true", "yes", "on", "TRUE"])
 @pytest.mark.parametrize("spelling", ["{}", "{}-{}", "--{}-{}"])
 def test_a_parameter_means_the_same_however_it_is_written(yes: Any, spelling: str) -> None:
