@@ -6,21 +6,31 @@ import sys
 import time
 from collections.abc import Callable
 
+from cleanrl_protocol.limits import DISK_FULL
 from cleanrl_worker.link import ChildLink
-from cleanrl_worker.training.errors import RunEnded, Stopped
+from cleanrl_worker.runfolder import reason_of
+from cleanrl_worker.training.errors import RunEnded, Stopped, Unkept
 
 
 def supervised(name: str, body: Callable[[ChildLink], int]) -> int:
     """Call `body` with the link to the supervisor. A known end becomes a fact, a sentence on stderr, and an exit code."""
     link = ChildLink.from_env()
+
+    def failed(ended: RunEnded) -> int:
+        print(f"{name}: {ended}", file=sys.stderr, flush=True)
+        link.emit("failing", reason=ended.reason, message=str(ended))
+        return ended.exit_code
+
     try:
         return body(link)
     except Stopped:
         return 0
     except RunEnded as ended:
-        print(f"{name}: {ended}", file=sys.stderr, flush=True)
-        link.emit("failing", reason=ended.reason, message=str(ended))
-        return ended.exit_code
+        return failed(ended)
+    except OSError as error:
+        if reason_of(error) != DISK_FULL:
+            raise
+        return failed(Unkept(DISK_FULL, f"{error}. Free space on the volume."))
     finally:
         link.close()
 

@@ -41,6 +41,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cleanrl_protocol.limits import DISK_FULL
 from cleanrl_worker import schedule
 from cleanrl_worker.fastlane.publisher import Publisher
 from cleanrl_worker.link import ChildLink
@@ -75,18 +76,28 @@ def launch(args_type: type[ArgsType], train: Callable[[ArgsType, Run], None], ar
         link.close()
         raise
     run: Run | None = None
-    try:
-        run = Run(args, link)
-        train(args, run)
-    except Stopped:
-        return 128 + run.signal_number if run is not None and run.signal_number else 0
-    except RunEnded as ended:
+
+    def failed(ended: RunEnded) -> int:
         print(f"{args.exp_name}: {ended}", file=sys.stderr, flush=True)  # type: ignore[attr-defined] # CommonArgs
         link.emit("failing", reason=ended.reason, message=str(ended))
         return ended.exit_code
+
+    try:
+        try:
+            run = Run(args, link)
+            train(args, run)
+        finally:
+            if run is not None:
+                run.close()
+    except Stopped:
+        return 128 + run.signal_number if run is not None and run.signal_number else 0
+    except RunEnded as ended:
+        return failed(ended)
+    except OSError as error:  # of a curve, which is written from within the loop
+        if reason_of(error) != DISK_FULL:
+            raise
+        return failed(Unkept(DISK_FULL, f"{error}. Free space on the volume; the last good checkpoint stands."))
     finally:
-        if run is not None:
-            run.close()
         link.close()
     return 0
 

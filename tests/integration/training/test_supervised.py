@@ -141,6 +141,23 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_the_last_good_checkpoin
     assert child.end() == 3
 
 
+def test_a_curve_that_fills_the_disk_ends_the_run_by_that_name(start: Any, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "tensorboard"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=True)
+    try:
+        child = start("ppo", "--total-timesteps", "100000000", "--num-steps", "128")
+        failing = child.until("failing")
+        assert failing["reason"] == "DiskFull"
+        assert "No space left on device. Free space on the volume" in failing["message"]
+        assert child.end() == 1
+        child.socket.close()
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
 @pytest.mark.parametrize(("size", "reason"), [("64k", "DiskFull"), (None, "RunFolder")])
 def test_a_run_that_can_not_keep_what_it_learned_has_not_finished(
     size: str | None, reason: str, start: Any, tmp_path: Path
