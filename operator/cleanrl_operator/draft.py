@@ -197,6 +197,9 @@ class Draft:
             for step in self.status.transitions or []
             if step.to == State.HSHK and step.attempt == self.status.attempt
         ]
+        session = self.status.session
+        if not began and session is not None and session.registered_at is not None:
+            began = [session.registered_at]  # so many pauses since that the first steps are not kept any more
         if began:
             held = max((self.now - began[0]).total_seconds(), 0.0)
             self.set(gpu_seconds=round(self.status.gpu_seconds + gpus * held, 1))

@@ -460,6 +460,19 @@ def test_gpu_time_is_counted_when_the_pod_ends(
     assert end.gpu_seconds == 200
 
 
+def test_gpu_time_is_counted_however_often_the_run_was_paused(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    gpus = {"gpus": {"requested": 2}}
+    paused = replace(STARTED, session=session(started_at=START, paused=True))
+    status = arrive(State.EXEC)
+    for second in range(1, 15):
+        status = judge(make_spec(resources=gpus, pause=True), status, paused, seconds=second).status
+        status = judge(make_spec(resources=gpus), status, STARTED, seconds=second).status
+    assert State.HSHK not in [step.to for step in status.transitions or []]
+    assert judge(make_spec(resources=gpus), status, COMPLETED, seconds=100).status.gpu_seconds == 200
+
+
 EVERY_FACT = [
     Facts(),
     *(Facts(pod=pod(situation)) for situation in PodSituation if situation is not PodSituation.ENDED),
