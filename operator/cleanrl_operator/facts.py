@@ -21,7 +21,7 @@ class PodSituation(Enum):
     FOREIGN = "a pod of this name exists and is not ours"
     GATED = "held by a scheduling gate"
     PENDING = "accepted, its worker container has not started"
-    IMAGE_ERROR = "its image can't be pulled"
+    IMAGE_ERROR = "its image can't be pulled, or nothing in it can be started"
     RUNNING = "its worker container runs"
     ENDED = "its worker container has ended"
 

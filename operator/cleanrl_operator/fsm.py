@@ -28,6 +28,10 @@ PREDECESSOR_RETRY = timedelta(seconds=30)
 SOURCE_RETRY = timedelta(seconds=10)
 WAITED_FOR = {RefusalKind.QUOTA: EndReason.QUOTA, RefusalKind.NOT_YET: "NotAdmittedYet"}
 """Refusals that may not last, and the reason to show meanwhile."""
+ON_ITS_NODE = (
+    "The pod has a node and waits to start there: an image is pulled, or a volume (a claim, a ConfigMap) is not there yet; "
+    "kubectl describe pod says which."
+)
 LIVE_PODS = (PodSituation.GATED, PodSituation.PENDING, PodSituation.IMAGE_ERROR, PodSituation.RUNNING)
 
 
@@ -296,7 +300,7 @@ class _Judge(Draft):
         elif pod.unschedulable:
             self.explain("Unschedulable", pod.unschedulable)
         else:
-            self.explain("Pending", pod.message or "The pod waits to start.")
+            self.explain("Pending", pod.message or (ON_ITS_NODE if pod.node_name else "The pod waits for a node."))
         if fallback is not None:
             self.wakes.append(fallback)
 

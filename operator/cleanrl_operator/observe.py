@@ -17,9 +17,21 @@ from cleanrl_protocol.record import BadRecord, TerminationRecord, parse
 
 INSTALLER_TAIL = 2000
 """Characters of what an installer said last that a status keeps."""
+BACK_OFF = "CrashLoopBackOff"
+"""Of our sidecar, which alone is started again and again. The worker's turn comes when it runs: until then it holds all up."""
 IMAGE_TROUBLE = frozenset(
-    {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerError"}
+    {
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerError",
+        "RunContainerError",
+        BACK_OFF,
+    }
 )
+NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
+"""What the runtimes call the end of a container whose program could not be started; its message is theirs."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 PREEMPTORS = frozenset({"PreemptionByScheduler", "WorkloadEvictedDueToPreempted"})
 EVICTORS = frozenset({"EvictionByEvictionAPI", "TerminationByKubelet", "DeletionByTaintManager"})
@@ -95,6 +107,10 @@ def is_owned(run: Run, pod: Mapping[str, Any]) -> bool:
 def worker_end(run: Run, terminated: Mapping[str, Any]) -> WorkerEnd:
     """The end of the worker container, with the record that it left if that can be believed."""
     exit_code = int(terminated.get("exitCode", 1))
+    if terminated.get("reason") in NEVER_RAN:
+        why = str(terminated.get("message") or "the worker's program could not be started")
+        finished = _time(terminated.get("finishedAt"))
+        return WorkerEnd(exit_code=exit_code, finished_at=finished, reason=EndReason.IMAGE, message=why)
     seen: dict[str, Any] = {
         "exit_code": exit_code,
         "kubelet_reason": terminated.get("reason", ""),
@@ -178,11 +194,14 @@ def disruption(status: Mapping[str, Any]) -> EndReason | None:
 
 
 def image_trouble(status: Mapping[str, Any]) -> str:
-    """The kubelet's sentence about an image that can't be had, of any container; empty when there is none."""
+    """The kubelet's sentence about an image that can't be had or started, of any container; empty when there is none."""
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in IMAGE_TROUBLE:
-            return str(waiting.get("message") or waiting["reason"])
+        if waiting.get("reason") not in IMAGE_TROUBLE:
+            continue
+        last = (container.get("lastState") or {}).get("terminated") or {}
+        why = last.get("message") if waiting["reason"] == BACK_OFF else ""
+        return str(why or waiting.get("message") or waiting["reason"])
     return ""
 
 

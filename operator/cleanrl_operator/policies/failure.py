@@ -32,8 +32,8 @@ def classify(
     if disrupted is not None:
         told = "" if end.outcome in ("canceled", "suspended") or not said else f" {said}"
         return disrupted, BY_CLUSTER.get(disrupted, f"The pod was ended by the cluster ({disrupted}).") + told
-    if end.reason == EndReason.DEPENDENCIES:
-        return EndReason.DEPENDENCIES, said
+    if end.reason in (EndReason.DEPENDENCIES, EndReason.IMAGE):
+        return EndReason(end.reason), said
     if end.reason == DISK_FULL:
         return EndReason.CLAIM_FULL, (
             f"The run's claim is full; the last checkpoint stands. Enlarge the claim, or delete what is not needed on it "

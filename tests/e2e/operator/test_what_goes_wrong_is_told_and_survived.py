@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from devcluster.images import PAUSE
+
 ALONE = {"tensorboard": {"enabled": False}}
 """Without a sidecar a pod starts sooner; the tests beside this one look at the sidecar."""
 SMALL = {"cpus": {"requested": "200m"}, "memory": "700Mi"}
@@ -196,3 +198,16 @@ def test_a_run_ends_when_its_wall_clock_is_over(crowd: Any) -> None:
     told = json.loads(crowd.read("late", ENDING))
     assert told["outcome"] == "deadline_exceeded"
     assert f"step-{over['checkpoint']['step']:012d}" in told["checkpoints"], "what was trained until then is kept"
+
+
+def test_an_image_that_is_no_workers_is_named(runs: Any) -> None:
+    alone = {"image": PAUSE, "podTemplate": {"runtimeClassName": "image-only"}}
+    runs.apply("wrong", **alone)
+    told = runs.reach("wrong", lambda status: status.get("reason") == "ImageError")
+    assert told["fsmState"] == "INIT", "another one may come"
+    assert '"python": executable file not found' in told["message"]
+    runs.apply("dry", dryRun=True, retry={"limit": 0}, **alone)
+    over = runs.reach("dry", lambda status: status["fsmState"] == "TERM")
+    assert (over["outcome"], over["reason"]) == ("failed", "ImageError")
+    assert '"python": executable file not found' in over["message"]
+    assert "HSHK" not in [step["to"] for step in over["transitions"]]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from cleanrl_operator.facts import EndReason, PodSituation
 from cleanrl_operator.observe import observe_departed, observe_pod
+from cleanrl_operator.policies.failure import classify
 from cleanrl_operator.run import ATTEMPT_LABEL, Run
 
 from cleanrl_protocol.record import TerminationRecord, dump
@@ -143,3 +144,31 @@ def test_the_sidecar_answers_when_it_is_ready(run: Run) -> None:
     for ready in (True, False):
         sidecar = {"initContainerStatuses": [{"name": "tensorboard", "ready": ready, "state": {"running": {}}}]}
         assert observe_pod(run, pod(phase="Running", **worker(running={}), **sidecar)).tensorboard_ready is ready
+
+
+NO_PYTHON = 'exec: "python": executable file not found in $PATH'
+
+
+@pytest.mark.parametrize(
+    ("state", "last"),
+    [
+        ({"reason": "RunContainerError", "message": NO_PYTHON}, None),
+        ({"reason": "CrashLoopBackOff", "message": "back-off 20s"}, {"reason": "StartError", "message": NO_PYTHON}),
+    ],
+)
+def test_a_sidecar_that_does_not_start_holds_the_worker_up_and_says_why(
+    run: Run, state: dict[str, Any], last: dict[str, Any] | None
+) -> None:
+    sidecar = {"name": "tensorboard", "state": {"waiting": state}, "lastState": {"terminated": last} if last else {}}
+    waits = worker(waiting={"reason": "PodInitializing"})
+    facts = observe_pod(run, pod(initContainerStatuses=[sidecar], **waits))
+    assert (facts.situation, facts.message) == (PodSituation.IMAGE_ERROR, NO_PYTHON)
+    runs = worker(running={"startedAt": LATE})
+    assert observe_pod(run, pod(initContainerStatuses=[sidecar], **runs)).situation is PodSituation.RUNNING
+
+
+def test_a_worker_whose_program_is_not_in_the_image_never_ran(run: Run) -> None:
+    done = {"exitCode": 128, "reason": "StartError", "message": NO_PYTHON, "startedAt": "1970-01-01T00:00:00Z"}
+    end = observe_pod(run, pod(phase="Failed", **worker(terminated=done))).end
+    assert end is not None
+    assert (end.ran_at, classify(end, None)) == (None, (EndReason.IMAGE, NO_PYTHON))
