@@ -39,7 +39,7 @@ def container(run: Run, settings: Settings, image: str, sets: tuple[str, ...]) -
         "env": [{"name": "HOME", "value": confined.SCRATCH}],
         "resources": {
             "requests": {"cpu": "100m", "memory": "128Mi"},
-            "limits": {"memory": run.spec.resources.memory},
+            "limits": {"cpu": "1", "memory": run.spec.resources.memory},
         },
         "securityContext": confined.CONTAINER,
         "terminationMessagePath": "/dev/termination-log",

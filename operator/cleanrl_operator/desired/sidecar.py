@@ -15,7 +15,7 @@ FINISHER = "finisher"
 """Name of the container that serves no TensorBoard."""
 NAMES = (tensorboard.TENSORBOARD, FINISHER)
 FINISHED_FOLDER, RUNS_FOLDER, INDEX_FOLDER = "/analytics/run", "/analytics/runs", "/analytics/index"
-RESOURCES = {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}}
+RESOURCES = {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"}}
 """Of one without TensorBoard: 24 MiB while it waits, more for a moment when it reads the manifests of many runs."""
 
 

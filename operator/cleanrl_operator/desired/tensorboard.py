@@ -18,9 +18,9 @@ from cleanrl_operator.settings import Settings
 TENSORBOARD = "tensorboard"
 """Name of the container."""
 SERVED_LABEL = f"{GROUP}/tensorboard-of"
-RESOURCES = {"requests": {"cpu": "150m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+RESOURCES = {"requests": {"cpu": "150m", "memory": "256Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}
 """Its start takes 0.4 s of CPU time. On a full node, where nobody gets more than was requested, that has to be over soon after
-the worker has loaded its libraries; later it uses next to nothing."""
+the worker has loaded its libraries; later it uses next to nothing. A quota that counts limits wants them of each container."""
 INGRESS, HTTP_ROUTE = "Ingress", "HTTPRoute"
 
 

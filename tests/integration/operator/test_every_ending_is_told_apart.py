@@ -103,6 +103,17 @@ def test_quota_waits_and_says_so(lab: Any) -> None:
     assert (end["reason"], "exceeded quota: none" in end["message"]) == ("PendingDeadlineExceeded", True)
 
 
+def test_a_quota_that_counts_limits_lets_a_run_in(lab: Any) -> None:
+    hard = {"limits.cpu": "4", "limits.memory": "8Gi", "requests.cpu": "4", "requests.memory": "8Gi"}
+    quotas = f"/api/v1/namespaces/{lab.namespace}/resourcequotas"
+    lab.api.create(quotas, {"metadata": {"name": "compute"}, "spec": {"hard": hard}})
+    deadline = time.monotonic() + 30
+    while "hard" not in (lab.api.get(f"{quotas}/compute").get("status") or {}):
+        assert time.monotonic() < deadline
+    lab.create("run")
+    assert lab.until("run", attempt=1)["fsmState"] == "INIT"
+
+
 def test_an_account_that_is_applied_after_the_run_is_waited_for(lab: Any) -> None:
     lab.create("run", podTemplate={"serviceAccountName": "late"})
     waiting = lab.until("run", fsmState="INIT", reason="NotAdmittedYet")

@@ -230,6 +230,15 @@ def test_a_dry_run_leaves_nothing_behind(make_run: MakeRun, asked: str) -> None:
         assert "dry_run" not in config(pod.build(other, Settings()))
 
 
+@pytest.mark.parametrize("fields", [{}, {"artifacts": {"tensorboard": {"enabled": False}}}, {"dryRun": True}])
+def test_every_container_fits_a_quota_that_counts_limits(make_run: MakeRun, fields: dict[str, Any]) -> None:
+    run, settings = make_run(requirements=["atari"], **fields), Settings(package_index="https://example.org/simple")
+    specs = [pod.build(run, settings)["spec"], tensorboard.deployment(run, settings)["spec"]["template"]["spec"]]
+    for container in [each for spec in specs for each in (*spec["containers"], *spec.get("initContainers", []))]:
+        for bound in ("requests", "limits"):
+            assert {"cpu", "memory"} <= container["resources"][bound].keys(), f"{container['name']} has no {bound}"
+
+
 # -- TensorBoard
 
 ALWAYS = {"artifacts": {"tensorboard": {"serve": "always"}}}
