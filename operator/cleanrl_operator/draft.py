@@ -27,6 +27,8 @@ from cleanrl_operator.facts import EndReason, Facts, SessionFacts, WorkerEnd
 from cleanrl_operator.policies import deadline, gpu, retry
 from cleanrl_operator.policies.stopping import Intent
 
+TRAINING = (Mode.TRAIN, Mode.CURRICULUM, Mode.RESUME)
+"""Modes that count steps towards those asked for, and on over their attempts; others begin anew with each attempt or phase."""
 FORWARD = (State.INIT, State.HSHK, State.RDY, State.EXEC)
 OPENING = {
     State.HSHK: ("WorkerRunning", "The worker container runs; waiting for it to register."),
@@ -208,8 +210,8 @@ class Draft:
         """How far the worker is; the sample keeps its time while nothing has changed."""
         if session.step == 0 and session.steps_per_second is None and session.stage is None:
             return
-        counts_steps = self.spec.mode in (Mode.TRAIN, Mode.CURRICULUM, Mode.RESUME)
-        total, rate = session.total or (self.spec.total_timesteps if counts_steps else 0), session.steps_per_second
+        asked = self.spec.total_timesteps if self.spec.mode in TRAINING else 0
+        total, rate = session.total or asked, session.steps_per_second
         judges = self.spec.mode == Mode.POLICY_EVAL  # which counts episodes, and has a rate of steps
         left = max(0, total - session.step) if total and not judges else None
         share = session.step / total if total else session.stages_done
@@ -235,9 +237,9 @@ class Draft:
         self.set(progress=known.model_copy(update=done))
 
     def take_checkpoint(self, path: str, step: int, sha256: str | None, at: datetime | None) -> None:
-        """The newest checkpoint; an older one never replaces it."""
+        """The newest checkpoint; an older one never replaces it. Each phase of a script counts its steps from the start."""
         known = self.status.checkpoint
-        if known is None or step >= known.step:
+        if known is None or step >= known.step or self.spec.mode == Mode.SCRIPT:
             same = known is not None and (known.path, known.step) == (path, step)
             moment = known.time if known is not None and same else (at or self.now)
             attempt = known.attempt if known is not None and same else self.status.attempt
@@ -270,11 +272,12 @@ class Draft:
             self.set(retries=0)
 
     def reached_step(self) -> int:
-        """The furthest step that is known, of any attempt. Progress is sampled, and a worker's record is often further: without
-        it a run that fails at the same step each time would refill its budget for ever."""
+        """The furthest step that is known. Progress is sampled, and a worker's record is often further: without it a run that
+        fails at the same step each time would refill its budget for ever."""
         sampled = self.status.progress.step if self.status.progress is not None else 0
         end = self.facts.pod.end
-        return max(self.status.failed_at_step, sampled, end.step if end is not None else 0)
+        before = self.status.failed_at_step if self.spec.mode in TRAINING else 0
+        return max(before, sampled, end.step if end is not None else 0)
 
     # -- the result
 

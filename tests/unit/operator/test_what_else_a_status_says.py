@@ -227,6 +227,17 @@ def test_an_evaluation_counts_episodes_and_a_script_its_phases(make_spec: MakeSp
     assert progress(replace(phases, total=2048), **script) == (50.0, 10), "its header knows better"
 
 
+def test_the_newest_checkpoint_of_a_script_is_of_its_last_phase(make_spec: MakeSpec, judge: Judge) -> None:
+    script = {"mode": "script", "script": {"path": "/phases.sh"}}
+    for spec, newest in ((script, "phases/2/a"), ({}, "phases/1/z")):
+        status = Status(fsm_state=State.EXEC, attempt=1, pod_uid="p")
+        for path, step in (("phases/1/z", 9000), ("phases/2/a", 100)):
+            saved = SessionFacts(registered_at=START, checkpoint_path=path, checkpoint_step=step, checkpoint_at=START)
+            status = judge(make_spec(**spec), status, Facts(pod=PodFacts(uid="p"), session=saved)).status
+        assert status.checkpoint is not None
+        assert status.checkpoint.path == newest
+
+
 @pytest.mark.parametrize(
     ("payload", "share"),
     [
