@@ -151,10 +151,10 @@ class _Judge(Draft):
             self.complete_progress(end.step)
             self.finish(Outcome.COMPLETED, "Completed", end.message or "The run did all its steps.")
             return
-        if end.outcome == "deadline_exceeded":
+        purpose = stopping.purpose(self.spec, self.status, self.now)
+        if end.outcome == "deadline_exceeded" and purpose is not Intent.SUSPEND:  # else the limit was raised meanwhile
             self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", deadline.over(self.spec))
             return
-        purpose = stopping.purpose(self.spec, self.status, self.now)
         failed = end.outcome == "failed" or (end.outcome is None and end.exit_code not in (0, *BY_SIGNAL))
         if purpose in (Intent.CANCEL, Intent.DEADLINE):
             self.stopped_for_good(purpose)

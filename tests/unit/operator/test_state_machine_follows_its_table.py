@@ -304,6 +304,18 @@ def test_the_wall_clock_counts_exec_and_pause_and_ends_the_run(
     assert (end.fsm_state, end.outcome) == (State.TERM, Outcome.DEADLINE_EXCEEDED)
 
 
+def test_a_limit_that_is_raised_while_the_worker_stops_is_not_over(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    short, longer = make_spec(maxWallclockMinutes=1), make_spec(maxWallclockMinutes=600)
+    asked = judge(short, arrive(State.EXEC), STARTED, seconds=61).status
+    assert (asked.fsm_state, asked.reason) == (State.EXEC, "DeadlineExceeded")
+    left = ended(exit_code=0, outcome="deadline_exceeded", checkpoint_path="c/1", checkpoint_step=10)
+    assert judge(short, asked, left, seconds=62).status.outcome == Outcome.DEADLINE_EXCEEDED
+    going_on = judge(longer, asked, left, seconds=62).status
+    assert (going_on.fsm_state, going_on.outcome, going_on.retries) == (State.INIT, None, 0)
+
+
 def test_time_in_suspend_does_not_count(arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge) -> None:
     asked = judge(make_spec(suspend=True), arrive(State.EXEC), STARTED, seconds=30).status
     status = judge(make_spec(suspend=True), asked, STOPPED, seconds=40).status
