@@ -21,6 +21,7 @@ from cleanrl_worker.training import checkpoints
 from cleanrl_worker.training.dense import draw, log_softmax
 from cleanrl_worker.training.envs import Envs
 from cleanrl_worker.training.errors import BadConfig
+from cleanrl_worker.training.normalise import statistics_in
 
 Weights = Mapping[str, Any]
 EPSILON = 0.05
@@ -267,10 +268,7 @@ class GaussianPolicy(Policy):
         self.std = np.exp(_array(weights["actor_logstd"]))
         self.obs_size = self.mean.inputs
         self.actions = ("continuous", self.mean.outputs)
-        if "obs_normaliser.mean" in weights:
-            self.normaliser = {
-                name: np.asarray(weights[f"obs_normaliser.{name}"], np.float64) for name in ("mean", "var", "count")
-            }
+        self.normaliser = statistics_in(weights)
 
     def __call__(self, obs: Any, _starts: Any, rng: np.random.Generator, greedy: bool) -> npt.NDArray[Any]:
         means = self.mean(obs)

@@ -274,6 +274,12 @@ class Envs:
         self.obs_normaliser.load_state_dict(state)
         self.freeze_normaliser = True
 
+    def go_on_with_normaliser(self, state: dict[str, Any]) -> None:
+        """Normalise observations by these statistics, those that are shown now included, and let them move on."""
+        assert self.obs_normaliser is not None
+        self.obs_normaliser.load_state_dict(state)
+        self.obs = self.obs_normaliser(self._raw)
+
     def reset(self, seed: int) -> np.ndarray:
         """Start all of them, environment i with `seed + i`."""
         self._seed = seed

@@ -7,6 +7,7 @@ one row. They start with a weight of `EPSILON` at mean 0 and variance 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -128,3 +129,11 @@ class RewardNormaliser:
         self.moments.load_state_dict(state)
         if state["returns"].shape == self.returns.shape:
             self.returns = np.asarray(state["returns"])
+
+
+def statistics_in(weights: Any) -> dict[str, Any] | None:
+    """The observations' statistics that a model file holds beside its weights, as `load_state_dict` takes them."""
+    names = ("mean", "var", "count")
+    if not isinstance(weights, Mapping) or any(f"obs_normaliser.{name}" not in weights for name in names):
+        return None
+    return {name: np.asarray(weights[f"obs_normaliser.{name}"], np.float64) for name in names}

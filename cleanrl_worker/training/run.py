@@ -51,6 +51,7 @@ from cleanrl_worker.training.checkpoints import BadCheckpoint, CheckpointStore, 
 from cleanrl_worker.training.envs import Envs, Step, video_folder
 from cleanrl_worker.training.errors import BadConfig, Diverged, RunEnded, Stopped, Unkept
 from cleanrl_worker.training.memory import keep_freed_memory
+from cleanrl_worker.training.normalise import statistics_in
 from cleanrl_worker.training.writer import EventWriter
 
 SCALARS_EVERY = 1.0
@@ -627,6 +628,9 @@ class Run:
         path = self._weights_path
         try:
             load_into(self._kept["agent"], weights)
+            statistics = statistics_in(weights) if getattr(self.envs, "obs_normaliser", None) is not None else None
+            if statistics is not None:  # without them, the policy would not know what it is shown
+                self.envs.go_on_with_normaliser(statistics)
         except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
             laid_out = isinstance(error, KeyError | ValueError | RuntimeError)
             problem = (
@@ -637,9 +641,10 @@ class Run:
                 "Give a model of the same algorithm, trained where observations and actions have the same shapes."
             ) from error
         self.resumed = True
+        also, lost = ("", "") if statistics is None else (", with the statistics of observations", "other ")
         self.note(
-            f"{path} holds weights only: optimizer, schedules, random numbers, statistics, replay and environments "
-            "start afresh."
+            f"{path} holds weights only{also}: optimizer, schedules, random numbers, {lost}statistics, replay and "
+            "environments start afresh."
         )
         digest = checkpoints.file_sha256(path)
         shown = checkpoints.relative(path, self.base)
