@@ -385,7 +385,7 @@ class Envs:
         with seeds that the run has not seen: else every attempt would begin with the same episodes."""
         self._steps = int(state.get("steps", 0))
         if self.obs_normaliser is not None and state["obs_normaliser"] is not None:
-            self.obs_normaliser.load_state_dict(state["obs_normaliser"])
+            self.go_on_with_normaliser(state["obs_normaliser"])
         if self.reward_normaliser is not None and state["reward_normaliser"] is not None:
             self.reward_normaliser.load_state_dict(state["reward_normaliser"])
         self.restarted = list(range(self.num_envs))

@@ -149,3 +149,5 @@ def test_statistics_return_even_when_the_number_of_environments_changed() -> Non
     assert first.obs_normaliser is not None
     assert second.obs_normaliser is not None
     np.testing.assert_array_equal(second.obs_normaliser.moments.mean, first.obs_normaliser.moments.mean)
+    shown = second.state_dict()["raw"]
+    np.testing.assert_array_equal(second.obs, first.obs_normaliser(shown), "what is shown already is normalised so too")
