@@ -105,7 +105,7 @@ def test_a_script_that_was_stopped_goes_on_in_the_phase_it_was_in(run: Any, stop
     """The second phase waits for a file, so that the stop surely falls into it; the first is not done again."""
     body = PHASE.format(env_id="CartPole-v1", steps=512)
     body += f'while [ ! -e "{tmp_path}/go" ]; do sleep 0.1; done\n' + PHASE.format(env_id="Acrobot-v1", steps=512)
-    extras = script(tmp_path, body)
+    extras = script(tmp_path, body.replace(" --env-id", ' --run-id "phase-$RANDOM" --env-id'))  # other names each time
     log = tmp_path / "run" / "events.jsonl"
     stop_when("ppo", "CartPole-v1", extras, lambda: log.exists() and '"checkpoint_saved"' in log.read_text())
 
