@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import math
@@ -90,7 +91,6 @@ def write_manifest(
     `outcome` is None while the run goes on. `times` maps names (`started`, `training_started`, `finished`, ...) to
     seconds since 1970. `wandb` is the plan's `manifest()` (see wandb_mode).
     """
-    extras = config.get("extras")
     facts: dict[str, Any] = {
         "run_id": config.get("run_id") or run_dir.name,
         "worker_id": config.get("worker_id"),
@@ -105,7 +105,7 @@ def write_manifest(
         "requirements": list(requirements),
         "reproducibility": dict(reproducibility or {}),
     }
-    return _write(run_dir, facts, extras if isinstance(extras, Mapping) else {}, dict(wandb or {}))
+    return _write(run_dir, facts, _extras(config), dict(wandb or {}))
 
 
 def finalise(run_dir: Path) -> str | None:
@@ -145,7 +145,6 @@ def refresh_manifest(
     """Look at the disk again and keep what the last manifest said otherwise. For those who outlive the worker."""
     config = read_json(run_dir / "config.json") or {}
     known = read_json(run_dir / MANIFEST) or {}
-    extras = config.get("extras")
     facts: dict[str, Any] = {
         name: known.get(name, config.get(name))
         for name in ("worker_id", "algo", "env_id", "seed", "total_timesteps", "reason", "message")
@@ -158,7 +157,7 @@ def refresh_manifest(
     facts["requirements"] = known.get("requirements") if isinstance(known.get("requirements"), list) else []
     facts["reproducibility"] = _mapping(known.get("reproducibility"))
     wandb = _mapping(_mapping(known.get("artifacts")).get("wandb"))
-    return _write(run_dir, facts, extras if isinstance(extras, Mapping) else {}, wandb)
+    return _write(run_dir, facts, _extras(config), wandb)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -214,7 +213,7 @@ def indexed(root: Path) -> Iterator[dict[str, Any]]:
 
 def _write(run_dir: Path, facts: dict[str, Any], extras: Mapping[str, Any], wandb: dict[str, Any]) -> str:
     found = _scan(run_dir)
-    tensorboard_dir = _tensorboard_dir(found, extras)
+    tensorboard_dir, events = _tensorboard(found, extras, str(facts["run_id"]))
     databases = [_inside(extras.get("optuna_db"))] + [file.path for file in found.databases]
     optuna = next((path for path in databases if path), None)
     checkpoints_dir = _inside(extras.get("checkpoints_dir")) or ("checkpoints" if found.checkpoints else None)
@@ -233,8 +232,8 @@ def _write(run_dir: Path, facts: dict[str, Any], extras: Mapping[str, Any], wand
             "tensorboard": {
                 "enabled": tensorboard_dir is not None,
                 "relative_path": tensorboard_dir,
-                "event_files": len(found.events),
-                "bytes": sum(file.size for file in found.events),
+                "event_files": len(events),
+                "bytes": sum(file.size for file in events),
             },
             "wandb": wandb,
             "checkpoints": [entry for path in found.checkpoints if (entry := _checkpoint(run_dir, path))],
@@ -332,15 +331,31 @@ def _checkpoint(run_dir: Path, path: Path) -> dict[str, Any] | None:
         return None  # pruned in the meantime, or damaged: not something to resume from
 
 
-def _tensorboard_dir(found: _Found, extras: Mapping[str, Any]) -> str | None:
-    """The folder to point TensorBoard at: the configured one if anything is there, else where event files are."""
-    configured = _inside(extras.get("tensorboard_dir")) or "tensorboard"
+def _extras(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's extras. Where it writes no curves, what lies in a folder that is others' too is not its own."""
+    extras = _mapping(config.get("extras"))
+    return extras if config.get("tensorboard") is not False else {**extras, "tensorboard_dir": None}
+
+
+def _tensorboard(found: _Found, extras: Mapping[str, Any], run_id: str) -> tuple[str | None, list[_File]]:
+    """The folder to point TensorBoard at, and its event files.
+
+    The configured one if anything is there, else where event files are; else one outside of the run's folder, by its
+    absolute path: what is below the run's name there is the run's.
+    """
+    given = extras.get("tensorboard_dir")
+    configured = _inside(given) or "tensorboard"
     paths = [Path(file.path) for file in found.events]
-    if not paths:
-        return None
     if any(path.is_relative_to(configured) for path in paths):
-        return configured
-    return os.path.commonpath([path.parent for path in paths]) or "."
+        return configured, found.events
+    if paths:
+        return os.path.commonpath([path.parent for path in paths]) or ".", found.events
+    if isinstance(given, str) and Path(given).is_absolute():
+        root = Path(given)
+        own = [root] if run_id in root.parts else sorted(root.glob(f"*{glob.escape(run_id)}"))
+        if events := [file for folder in own for file in _scan(folder).events]:
+            return given, events
+    return None, []
 
 
 def _inside(path: Any) -> str | None:

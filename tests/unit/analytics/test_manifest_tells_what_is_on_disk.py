@@ -131,6 +131,26 @@ def test_event_files_outside_the_configured_folder_are_found_too(run_dir: Path) 
     assert _manifest(run_dir)["tensorboard_dir"] == "runs"
 
 
+@pytest.mark.parametrize("folder", ["curves", "curves/01JD0000000000000000000000"])
+def test_curves_outside_of_the_runs_folder_are_named_by_their_absolute_path(
+    run_dir: Path, tmp_path: Path, folder: str
+) -> None:
+    """As in `${VAR_TENSORBOARD_DIR}/${RUN_ID}`, where that variable names a folder for all runs."""
+    outside = tmp_path / folder
+    config = {**CONFIG, "extras": {"tensorboard_dir": str(outside)}}
+    _write_events(tmp_path / "curves" / "CartPole-v1__ppo__3__another")
+    write_manifest(run_dir, config)
+    assert _manifest(run_dir)["tensorboard_dir"] is None, "nothing of this run is there yet"
+    _write_events(outside / f"CartPole-v1__ppo__3__{CONFIG['run_id']}")
+    write_manifest(run_dir, config)
+    manifest = _manifest(run_dir)
+    shown = manifest["artifacts"]["tensorboard"]
+    assert manifest["tensorboard_dir"] == shown["relative_path"] == str(outside)
+    assert (shown["enabled"], shown["event_files"], shown["bytes"] > 0) == (True, 1, True)
+    write_manifest(run_dir, {**config, "tensorboard": False})
+    assert _manifest(run_dir)["artifacts"]["tensorboard"]["enabled"] is False
+
+
 def test_a_damaged_or_half_deleted_checkpoint_is_left_out(run_dir: Path) -> None:
     (run_dir / "checkpoints" / "step-5").mkdir(parents=True)
     for step, content in ((6, b"{"), (7, b"[]"), (8, b'{"step": 8}'), (9, b"\xff")):
