@@ -165,7 +165,7 @@ class CleanRLWorkerRuntime:
 
     def _decide(self, history: History, folder: RunFolder) -> bool | None:
         """True: continue. False: from the start. None: there is nothing left to do."""
-        asked = self.options.go_on or bool(self.config.extras.get("continue"))
+        asked = self.options.go_on or bool(flags.truth(self.config.extras.get("continue")))
         if self.options.force:
             return False
         if history.starts == 0:

@@ -144,6 +144,7 @@ def test_a_finished_run_is_not_run_again(start: Start, tmp_path: Path) -> None:
     assert refused.wait() == 2
     assert "--continue" in refused.stderr
     assert "--force" in refused.stderr
+    assert start("--extras", '{"continue": "false"}', folder=folder).wait() == 2
     before = refused.events()
     again = start("--continue", folder=folder)
     assert again.wait() == 0
