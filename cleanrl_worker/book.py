@@ -117,6 +117,7 @@ class Book:
         self._heartbeat_at = self._shared_at = self._linked_at = 0.0
         self._reported_at = -math.inf
         self._mute = False
+        self._shared = metrics.MetricsReader(config.run_id)
         self._event_files: bridge.EventFiles | None = None
         self._scalars_waiting = False
 
@@ -212,6 +213,7 @@ class Book:
                     log.error("the run's folder can't be written: %s", error)  # noqa: TRY400 - a sentence is enough
                 told = True
         self.write_record(ending)
+        self._shared.close()
 
     def note(self, level: str, message: str) -> None:
         self._emit(telemetry.NOTE, level=level, message=message)
@@ -257,7 +259,7 @@ class Book:
         """
         if not self._mute:
             return
-        snapshot = metrics.read(self.config.run_id) or metrics.Snapshot()
+        snapshot = self._shared.read() or metrics.Snapshot()
         told = self._event_files.poll() if self._event_files is not None else bridge.Figures()
         step = max(snapshot.env_steps, told.step or 0)
         if not step and not told.values:

@@ -78,26 +78,54 @@ class MetricsWriter:
             self._fd = -1
 
 
+class MetricsReader:
+    """Follows one run's figures to their end.
+
+    A segment that was found is kept open: once its writer has ended, the start of any other run on the machine may take
+    its name away before the last figures were read.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self._name = segment.metrics_name(run_id)
+        self._fd = -1
+
+    def read(self) -> Snapshot | None:
+        """The newest whole snapshot, or None when there was none so far."""
+        try:
+            found = segment.open_for_reading(self._name)
+        except OSError:
+            return _newest(self._fd) if self._fd >= 0 else None
+        self.close()
+        self._fd = found
+        return _newest(found)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 def read(run_id: str) -> Snapshot | None:
     """The newest whole snapshot of a run, or None when it has none."""
+    reader = MetricsReader(run_id)
     try:
-        fd = segment.open_for_reading(segment.metrics_name(run_id))
-    except OSError:
-        return None
-    try:
-        for _ in range(_ATTEMPTS):
-            raw = os.pread(fd, SIZE, 0)
-            again = os.pread(fd, HEADER.size, 0)
-            if len(raw) < HEADER.size or raw[: HEADER.size] != again:
-                continue
-            magic, version, length, checksum, seq, _ = HEADER.unpack(again)
-            if magic != segment.METRICS_MAGIC or version != VERSION:
-                return None
-            text = raw[HEADER.size : HEADER.size + length]
-            if seq % 2 == 0 and len(text) == length and zlib.crc32(text) == checksum:
-                return _decode(text)
+        return reader.read()
     finally:
-        os.close(fd)
+        reader.close()
+
+
+def _newest(fd: int) -> Snapshot | None:
+    for _ in range(_ATTEMPTS):
+        raw = os.pread(fd, SIZE, 0)
+        again = os.pread(fd, HEADER.size, 0)
+        if len(raw) < HEADER.size or raw[: HEADER.size] != again:
+            continue
+        magic, version, length, checksum, seq, _ = HEADER.unpack(again)
+        if magic != segment.METRICS_MAGIC or version != VERSION:
+            return None
+        text = raw[HEADER.size : HEADER.size + length]
+        if seq % 2 == 0 and len(text) == length and zlib.crc32(text) == checksum:
+            return _decode(text)
     return None
 
 

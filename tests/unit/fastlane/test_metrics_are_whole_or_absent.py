@@ -7,14 +7,30 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker.fastlane import metrics
-from cleanrl_worker.fastlane.metrics import MetricsWriter, Snapshot
+from cleanrl_worker.fastlane import metrics, segment
+from cleanrl_worker.fastlane.metrics import MetricsReader, MetricsWriter, Snapshot
 
 
 def write_raw(shm: Path, text: bytes, *, seq: int = 2, crc: int | None = None, version: int = 1) -> None:
     checksum = zlib.crc32(text) if crc is None else crc
     header = struct.pack("<4sIIIQQ", b"FLMX", version, len(text), checksum, seq, 0)
     (shm / "mosaic.fastlane.r.metrics").write_bytes((header + text).ljust(metrics.SIZE, b"\0"))
+
+
+def test_who_follows_a_run_reads_its_last_figures_also_when_another_run_has_swept_them_away(shm: Path) -> None:
+    reader = MetricsReader("r")
+    assert reader.read() is None
+    writer = MetricsWriter("r")
+    writer.write(Snapshot(env_steps=900))
+    assert reader.read() == Snapshot(env_steps=900)
+    writer.write(Snapshot(env_steps=1500))
+    writer.close()
+    assert segment.unlink_stale() == ["mosaic.fastlane.r.metrics"], "what a starting run does"
+    assert reader.read() == Snapshot(env_steps=1500)
+    MetricsWriter("r").write(Snapshot(env_steps=7))
+    assert reader.read() == Snapshot(env_steps=7), "another process of the run"
+    reader.close()
+    assert list(shm.iterdir()), "a reader leaves no trace"
 
 
 def test_round_trip(shm: Path) -> None:
