@@ -15,6 +15,7 @@ _DISTRIBUTIONS = {
     "distutils": "setuptools",
     "huggingface_hub": "huggingface-hub",
     "multi_agent_ale_py": "multi-agent-ale-py",
+    "pybullet_envs": "pybullet",
     "shimmy": "shimmy[dm-control]",
     "stable_baselines3": "stable-baselines3",
     "yaml": "pyyaml",

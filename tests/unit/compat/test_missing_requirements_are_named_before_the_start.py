@@ -33,8 +33,11 @@ def test_the_package_behind_a_module_name(checkout: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     script = checkout / "cleanrl" / "s.py"
-    script.write_text("from stable_baselines3.common.buffers import ReplayBuffer\n")
-    assert [missing.command for missing in foreign_requirements(script)] == ["python -m pip install stable-baselines3"]
+    script.write_text("import pybullet_envs\nfrom stable_baselines3.common.buffers import ReplayBuffer\n")
+    assert [missing.command for missing in foreign_requirements(script)] == [
+        "python -m pip install pybullet",
+        "python -m pip install stable-baselines3",
+    ]
 
 
 def test_files_of_the_checkout_are_followed(checkout: Path) -> None:
