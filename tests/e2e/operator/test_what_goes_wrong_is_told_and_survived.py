@@ -207,7 +207,7 @@ def test_an_image_that_is_no_workers_is_named(runs: Any) -> None:
     assert told["fsmState"] == "INIT", "another one may come"
     assert '"python": executable file not found' in told["message"]
     runs.apply("dry", dryRun=True, retry={"limit": 0}, **alone)
-    over = runs.reach("dry", lambda status: status["fsmState"] == "TERM")
+    over = runs.reach("dry", ended)
     assert (over["outcome"], over["reason"]) == ("failed", "ImageError")
     assert '"python": executable file not found' in over["message"]
     assert "HSHK" not in [step["to"] for step in over["transitions"]]
