@@ -64,6 +64,14 @@ class PodConfig(BaseModel):
         return "".join(f"{certificate.strip()}\n" for certificate in self.gateway_ca)
 
 
+def make(**fields: Any) -> PodConfig:
+    """A config of these fields. Raises BadPodConfig."""
+    try:
+        return PodConfig(**fields)
+    except ValidationError as error:
+        raise BadPodConfig(f"the run's config can't be used: {_faults(error)}") from None
+
+
 def encode(config: PodConfig) -> str:
     """The annotation's value. Raises BadPodConfig when it is too large."""
     body = json.dumps(
@@ -94,10 +102,13 @@ def decode(text: str) -> PodConfig:
     try:
         return PodConfig.model_validate(json.loads(body))
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:10])
-        raise BadPodConfig(f"the config is not one of ours: {faults}") from None
+        raise BadPodConfig(f"the config is not one of ours: {_faults(error)}") from None
     except (ValueError, RecursionError):
         raise BadPodConfig("the config is not JSON") from None
+
+
+def _faults(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:10])
 
 
 def _secret_in(value: Any) -> str | None:

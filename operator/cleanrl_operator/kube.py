@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio import client, config
-from pydantic_core import from_json
 
+from cleanrl_operator import nesting
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
 
 Object = dict[str, Any]
@@ -252,7 +252,7 @@ def _error(asked: str, status: int, headers: Mapping[str, str], content: Object)
 
 def _parse(data: bytes) -> Object:
     try:
-        content = from_json(data)
+        content = nesting.parse(data)
     except ValueError:
         return {"message": data[:200].decode(errors="replace")}
     return content if isinstance(content, dict) else {}

@@ -23,9 +23,10 @@ from typing import Any
 
 import kopf
 import uvloop
+from kopf._cogs.clients import api as kopf_api
 from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
-from cleanrl_operator import logs
+from cleanrl_operator import logs, nesting
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
 from cleanrl_operator.kube import PAGE
 from cleanrl_operator.memory import give_back_freed_memory
@@ -69,6 +70,25 @@ class NothingKept(ResourceMemories):
         return await super().recall(raw_body, **{**options, "ephemeral": True})
 
 
+class AnyDepth:
+    """Reads JSON for kopf, in the place of the standard library, whose RecursionError would end the watch on all runs."""
+
+    loads = staticmethod(nesting.parse)
+
+    @staticmethod
+    async def get(url: str, **options: Any) -> Any:
+        """As kopf's own, whose answers are read by the standard library too."""
+        response = await kopf_api.request(method="get", url=url, **options)
+        async with response:
+            return nesting.parse(await response.read())
+
+    @classmethod
+    def take_over(cls) -> None:
+        """From here on."""
+        kopf_api.json = cls  # type: ignore[attr-defined,assignment]
+        kopf_api.get = cls.get
+
+
 def register(registry: kopf.OperatorRegistry, operator: Operator, hand_over: Callable[..., Any]) -> None:
     """All handlers of the program. `hand_over` calls a function of the operator in the operator's loop."""
 
@@ -102,6 +122,7 @@ async def watch(operator: Operator) -> None:
     registry = kopf.OperatorRegistry()
     register(registry, operator, loop.call_soon_threadsafe)
     names = operator.settings.namespaces
+    AnyDepth.take_over()
 
     def run_kopf() -> None:
         options: dict[str, Any] = {"clusterwide": not names, "namespaces": names, "standalone": True, "stop_flag": stop}

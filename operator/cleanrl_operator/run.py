@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from ulid import ULID
 
+from cleanrl_operator import nesting
 from cleanrl_operator.api import GROUP, KIND, VERSION
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import Status
@@ -46,6 +47,8 @@ class Run:
     def parse(cls, body: Mapping[str, Any]) -> Run:
         """Read the object as the API server gives it. Raises UnreadableRun."""
         metadata = body["metadata"]
+        if nesting.is_too_deep(body.get("spec")):
+            raise UnreadableRun(f"spec: nested more than {nesting.MOST_LEVELS} levels deep")
         try:
             spec = Spec.model_validate(body.get("spec") or {})
             status = Status.model_validate(body.get("status") or {})

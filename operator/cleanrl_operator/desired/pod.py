@@ -13,7 +13,7 @@ from cleanrl_operator.desired import confined, requirements, sidecar, tensorboar
 from cleanrl_operator.policies.gpu import gpus_held
 from cleanrl_operator.run import ATTEMPT_LABEL, CONFIG_ANNOTATION, Run
 from cleanrl_operator.settings import Settings
-from cleanrl_protocol.podconfig import PodConfig, encode
+from cleanrl_protocol import podconfig
 
 RUN_FOLDER = confined.RUN_FOLDER
 SOURCE_FOLDER = "/source"
@@ -26,7 +26,10 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 def build(run: Run, settings: Settings, source: SourceStatus | None = None) -> dict[str, Any]:
-    """The pod for the run's next attempt. `source` is what it starts from of the run that `from.run` names."""
+    """The pod for the run's next attempt. `source` is what it starts from of the run that `from.run` names.
+
+    Raises BadPodConfig where the spec has something in it that can't travel.
+    """
     attempt = run.next_attempt
     template = run.spec.pod_template
     image = settings.image_for(run.spec.image, run.requirements)
@@ -37,7 +40,7 @@ def build(run: Run, settings: Settings, source: SourceStatus | None = None) -> d
         labels[QUEUE_LABEL] = run.labels[QUEUE_LABEL]
     if tensorboard.is_served(run, settings):
         labels[tensorboard.SERVED_LABEL] = run.uid
-    config = PodConfig(
+    config = podconfig.make(
         run_id=run.run_id,
         attempt=attempt,
         worker_config=workerconfig.build(run, source, SOURCE_FOLDER, SCRIPT_FOLDER),
@@ -69,7 +72,7 @@ def build(run: Run, settings: Settings, source: SourceStatus | None = None) -> d
             "labels": labels,
             "annotations": {
                 **(template.annotations if template and template.annotations else {}),
-                CONFIG_ANNOTATION: encode(config),
+                CONFIG_ANNOTATION: podconfig.encode(config),
                 "prometheus.io/scrape": "true",
                 "prometheus.io/port": str(settings.metrics_port),
             },
