@@ -33,6 +33,8 @@ class EndReason(StrEnum):
     NO_RECORD = "NoHandshake"
     OOM_KILLED = "OOMKilled"
     EVICTED = "Evicted"
+    SCRATCH = "ScratchExceeded"
+    REJECTED = "NodeRejected"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
     POD_LOST = "PodLost"
@@ -87,7 +89,7 @@ class PodFacts:
     """When the situation began, as the objects tell it: creation, container start, first pull error."""
     deleting: bool = False
     disrupted: EndReason | None = None
-    """Evicted, Preempted or NodeLost, when the pod or its node says so."""
+    """Evicted, Preempted, NodeLost or ScratchExceeded, when the pod or its node says so."""
     unschedulable: str = ""
     """The scheduler's own sentence, when it found no place."""
     message: str = ""

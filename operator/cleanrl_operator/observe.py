@@ -30,6 +30,8 @@ IMAGE_TROUBLE = frozenset(
         BACK_OFF,
     }
 )
+OVER_ITS_LIMIT = re.compile(r"exceed(s|ed) (the|its) (total |local ephemeral storage )?limit")
+"""In the kubelet's words, when it evicts a pod for what that has written. Where the node is short it speaks of the node."""
 NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
 """What the runtimes call the end of a container whose program could not be started; its message is theirs."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -59,7 +61,11 @@ def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
     if failed := failed_installation(status):
         return PodFacts(situation=PodSituation.ENDED, since=created, end=failed, **common)
     if status.get("phase") in ("Failed", "Succeeded"):
-        end = WorkerEnd(exit_code=1, kubelet_reason=status.get("reason", ""), message=status.get("message", ""))
+        said = str(status.get("message") or "")
+        end = WorkerEnd(exit_code=1, kubelet_reason=status.get("reason", ""), message=said)
+        if status["phase"] == "Failed" and not containers:
+            why = f"The node did not take the pod ({status.get('reason') or 'it did not say why'}): {said}"
+            end = WorkerEnd(exit_code=1, reason=EndReason.REJECTED, message=said if common["disrupted"] else why)
         return PodFacts(situation=PodSituation.ENDED, since=created, end=end, **common)
     if "running" in state:
         since = _time(state["running"].get("startedAt")) or created
@@ -182,7 +188,8 @@ def _init_container(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def disruption(status: Mapping[str, Any]) -> EndReason | None:
     """Whether the cluster, not the worker, ended the pod."""
     if status.get("reason") == "Evicted":
-        return EndReason.EVICTED
+        own_doing = OVER_ITS_LIMIT.search(str(status.get("message") or ""))
+        return EndReason.SCRATCH if own_doing else EndReason.EVICTED
     if status.get("reason") in ("NodeLost", "NodeShutdown", "Terminated"):
         return EndReason.NODE_LOST
     for condition in status.get("conditions") or []:

@@ -9,6 +9,7 @@ BY_SIGNAL = (137, 143)
 """Exit codes of a container that was killed or asked to end."""
 BY_CLUSTER = {
     EndReason.EVICTED: "The cluster evicted the pod: its node was drained, or is short of memory or disk.",
+    EndReason.SCRATCH: "The pod wrote more into /tmp and other scratch space than its limit allows, and was evicted for that.",
     EndReason.PREEMPTED: "The pod made room for one that goes before it.",
     EndReason.NODE_LOST: "The pod's node went away.",
 }
@@ -32,7 +33,7 @@ def classify(
     if disrupted is not None:
         told = "" if end.outcome in ("canceled", "suspended") or not said else f" {said}"
         return disrupted, BY_CLUSTER.get(disrupted, f"The pod was ended by the cluster ({disrupted}).") + told
-    if end.reason in (EndReason.DEPENDENCIES, EndReason.IMAGE):
+    if end.reason in (EndReason.DEPENDENCIES, EndReason.IMAGE, EndReason.REJECTED):
         return EndReason(end.reason), said
     if end.reason == DISK_FULL:
         return EndReason.CLAIM_FULL, (

@@ -23,6 +23,8 @@ TABLE: dict[EndReason, Verdict] = {
     EndReason.NO_RECORD: Verdict(retryable=True),
     EndReason.OOM_KILLED: Verdict(retryable=True),
     EndReason.EVICTED: Verdict(retryable=True, spends=False),
+    EndReason.SCRATCH: Verdict(retryable=True),
+    EndReason.REJECTED: Verdict(retryable=True),
     EndReason.PREEMPTED: Verdict(retryable=True, spends=False),
     EndReason.NODE_LOST: Verdict(retryable=True, spends=False),
     EndReason.POD_LOST: Verdict(retryable=True),

@@ -8,6 +8,7 @@ import pytest
 from cleanrl_operator.facts import EndReason, PodSituation
 from cleanrl_operator.observe import observe_departed, observe_pod
 from cleanrl_operator.policies.failure import classify
+from cleanrl_operator.policies.retry import verdict
 from cleanrl_operator.run import ATTEMPT_LABEL, Run
 
 from cleanrl_protocol.record import TerminationRecord, dump
@@ -80,6 +81,39 @@ def test_a_pod_is_ours_by_controller_namespace_and_attempt(run: Run, change: dic
     ("status", "reason"),
     [
         ({"phase": "Failed", "reason": "Evicted"}, EndReason.EVICTED),
+        (
+            {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": "The node was low on resource: memory. Container worker was "
+                "using 2Gi, request is 1Gi, has larger consumption of memory. ",
+            },
+            EndReason.EVICTED,
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". ',
+            },
+            EndReason.SCRATCH,
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
+            },
+            EndReason.SCRATCH,
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": 'Container worker exceeded its local ephemeral storage limit "1Gi". ',
+            },
+            EndReason.SCRATCH,
+        ),
         ({"phase": "Failed", "reason": "NodeShutdown"}, EndReason.NODE_LOST),
         (condition("DisruptionTarget", "True", reason="PreemptionByScheduler"), EndReason.PREEMPTED),
         (condition("DisruptionTarget", "True", reason="DeletionByTaintManager"), EndReason.EVICTED),
@@ -172,3 +206,23 @@ def test_a_worker_whose_program_is_not_in_the_image_never_ran(run: Run) -> None:
     end = observe_pod(run, pod(phase="Failed", **worker(terminated=done))).end
     assert end is not None
     assert (end.ran_at, classify(end, None)) == (None, (EndReason.IMAGE, NO_PYTHON))
+
+
+def test_a_node_that_does_not_take_the_pod_is_no_exit_code(run: Run) -> None:
+    rejected = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices present"}
+    end = observe_pod(run, pod(**rejected)).end
+    assert end is not None
+    reason, message = classify(end, None)
+    assert reason is EndReason.REJECTED
+    assert message == "The node did not take the pod (UnexpectedAdmissionError): no healthy devices present"
+    evicted = observe_pod(run, pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory. "))
+    assert evicted.end is not None
+    assert classify(evicted.end, evicted.disrupted)[0] is EndReason.EVICTED
+    died = observe_pod(run, pod(phase="Failed", **worker(terminated={"exitCode": 1}))).end
+    assert died is not None
+    assert classify(died, None)[0] is EndReason.EXIT_CODE
+
+
+def test_a_pod_that_writes_too_much_spends_a_retry() -> None:
+    assert (verdict(EndReason.SCRATCH).retryable, verdict(EndReason.SCRATCH).spends) == (True, True)
+    assert not verdict(EndReason.EVICTED).spends
