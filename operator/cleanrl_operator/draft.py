@@ -24,7 +24,7 @@ from cleanrl_operator.api.status import (
 )
 from cleanrl_operator.decision import Decision, DeletePod, Desired, Effect, Event
 from cleanrl_operator.facts import EndReason, Facts, SessionFacts, WorkerEnd
-from cleanrl_operator.policies import deadline, gpu, retry
+from cleanrl_operator.policies import deadline, gpu, retry, ttl
 from cleanrl_operator.policies.stopping import Intent
 
 TRAINING = (Mode.TRAIN, Mode.CURRICULUM, Mode.RESUME)
@@ -112,6 +112,8 @@ class Draft:
         self.go(State.TERM, reason, message)
         self.count_gpus()
         self.set(outcome=outcome, finished_at=self.now, retry_at=None, stop_requested_at=None)
+        if (gone := ttl.cleanup_at(self.spec, self.status)) is not None:
+            self.wakes.append(gone)  # nothing else may happen to the run until then
         known = self.status.analytics
         if self.status.attempt and not self.spec.dry_run and (known is None or known.manifest_digest is None):
             text = "The worker left no record of an analytics manifest; what it wrote is on the claim."

@@ -391,6 +391,18 @@ def test_ttl_cleans_up_and_never_starts_again(
     assert late.status.fsm_state == State.TERM
 
 
+def test_the_end_itself_sets_the_alarm_for_the_cleaning_up(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    for spec, facts in (
+        (make_spec(ttlSecondsAfterFinished=60), COMPLETED),
+        (make_spec(ttlSecondsAfterFinished=60, cancel=True), GONE),
+    ):
+        end = judge(spec, arrive(State.EXEC), facts, seconds=10)
+        assert end.status.fsm_state == State.TERM
+        assert end.wake_at == START + timedelta(seconds=70), "no news of the run may come any more"
+
+
 def test_a_lost_claim_ends_the_run_and_never_starts_it_afresh(
     arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
 ) -> None:
