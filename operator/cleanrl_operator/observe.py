@@ -95,6 +95,15 @@ def may_still_write(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 
+def left_behind_since(pod: Mapping[str, Any]) -> datetime | None:
+    """Since when the pod goes on without its worker, and nobody has asked it to go; None when that is not so."""
+    if not may_still_write(pod) or "deletionTimestamp" in pod["metadata"]:
+        return None
+    containers: list[dict[str, Any]] = (pod.get("status") or {}).get("containerStatuses") or []
+    worker = next((container for container in containers if container.get("name") == "worker"), {})
+    return _time(((worker.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+
+
 def is_ours(run: Run, pod: Mapping[str, Any]) -> bool:
     """Whether the pod is this run's, by controller UID and attempt: its name alone proves nothing."""
     metadata = pod["metadata"]

@@ -29,7 +29,14 @@ from cleanrl_operator.facts import Facts, PodFacts, PodSituation, Refusal, Refus
 from cleanrl_operator.fsm import decide
 from cleanrl_operator.kube import Kube, KubeError, Object
 from cleanrl_operator.metrics import Tally
-from cleanrl_operator.observe import finished_manifest, is_owned, may_still_write, observe_departed, observe_pod
+from cleanrl_operator.observe import (
+    finished_manifest,
+    is_owned,
+    left_behind_since,
+    may_still_write,
+    observe_departed,
+    observe_pod,
+)
 from cleanrl_operator.policies import deadline
 from cleanrl_operator.policies import tensorboard as tensorboard_policy
 from cleanrl_operator.policies.source import Source
@@ -42,6 +49,8 @@ log = logging.getLogger(__name__)
 CLAIM_FRESH_SECONDS = 30.0
 """How long a shared claim's UID is believed without asking again: a burst of runs on one claim asks once."""
 MOST_NOT_YET_SECONDS = 30.0
+LINGER_SECONDS = 90.0
+"""So long beyond a worker's grace its pod may go on after it: thirty seconds are the kubelet's, for our own sidecar."""
 WAITING = (PodSituation.GATED, PodSituation.PENDING, PodSituation.IMAGE_ERROR)
 ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
 """What changes of a run whose pod has not started: small news."""
@@ -196,6 +205,7 @@ class Reconciler:
         decision = replace(decision, status=await self._named(run, facts, decision))
         await self._write(run, decision, now)
         await self._apply(run, decision)
+        await self._clear_away(run, decision.status)
         self.sessions.desire(run, decision.desired)
         self._await(run, decision, now)
 
@@ -403,6 +413,21 @@ class Reconciler:
                     metadata = body["metadata"]
                     if is_owned(run, body) and "deletionTimestamp" not in metadata:
                         await self.kube.delete(_pod_path(run, metadata["name"]), uid=metadata["uid"])
+
+    async def _clear_away(self, run: Run, status: Status) -> None:
+        """Delete a pod that the run is done with and that does not end: a container that somebody has injected (a proxy of a
+        service mesh) outlives the worker, and with it the pod holds its place and its GPUs, and keeps the next attempt away."""
+        for body in self.cache.pods(run.namespace, run.uid):
+            metadata = body["metadata"]
+            in_use = metadata["uid"] == status.pod_uid and status.fsm_state != State.TERM
+            since = left_behind_since(body)
+            if in_use or since is None or not is_owned(run, body):
+                continue
+            left = (since - self.clock()).total_seconds() + self.settings.grace_seconds + LINGER_SECONDS
+            if left > 0:
+                self.wake(run.key, left)
+            else:
+                await self.kube.delete(_pod_path(run, metadata["name"]), uid=metadata["uid"])
 
     async def _write(self, run: Run, decision: Decision, now: datetime) -> None:
         """One status write if something changed, then what depends on it."""

@@ -90,3 +90,23 @@ def test_a_pod_that_has_only_lost_its_labels_is_not_gone(lab: Any, until: Any) -
     worker.scalars(1000)
     lab.until("run", fsmState="TERM", outcome="completed")
     assert lab.status("run")["attempt"] == 1
+
+
+@pytest.mark.parametrize("how", ["suspended", "failed", "completed"])
+def test_a_pod_that_goes_on_without_its_worker_is_removed(lab: Any, until: Any, how: str) -> None:
+    lab.create("run", retry={"limit": 3, "backoffSeconds": 1})
+    lab.execute("run")
+    if how == "suspended":
+        lab.edit("run", suspend=True)
+        lab.until("run", reason="Suspending")
+    first = lab.status("run")["podUID"]
+    ended_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
+    done = {"exitCode": int(how == "failed"), "startedAt": ended_at, "finishedAt": ended_at}
+    done |= {"message": lab.record("run", outcome=how), "reason": "Error"}
+    worker = {"name": "worker", "ready": False, "restartCount": 0, "image": "worker", "imageID": ""}
+    lab.set_pod("run", phase="Running", containerStatuses=[{**worker, "state": {"terminated": done}}])
+    after = {"suspended": {"fsmState": "PAUSE"}, "failed": {"attempt": 2}, "completed": {"fsmState": "TERM"}}[how]
+    found = lab.until("run", **after)
+    until(lambda: first not in [pod["metadata"]["uid"] for pod in lab.pods("run")], "the first pod is gone")
+    if how != "failed":
+        assert lab.status("run")["transitions"] == found["transitions"], "its end was told before"
