@@ -104,6 +104,8 @@ def check(args: Args) -> None:
     if args.v_value != 1:
         raise BadConfig(f"--v-value must be 1, not {args.v_value}: use --e-policy for more passes over each rollout.")
     check_rollouts(args, batches=args.n_iteration, unit="phase")
+    if args.adv_norm_fullbatch and args.batch_size < 2:
+        raise BadConfig("A rollout of one step can't be normalised: use more --num-steps, or --no-adv-norm-fullbatch.")
     args.num_phases = args.num_iterations // args.n_iteration
     args.num_iterations = args.num_phases * args.n_iteration
     args.aux_batch_rollouts = args.num_envs * args.n_iteration

@@ -167,6 +167,8 @@ def test_less_than_a_phase_is_refused_with_the_size_of_one() -> None:
         ppg_procgen.check(ppg_procgen.Args(total_timesteps=500_000))
     with pytest.raises(BadConfig, match="--num-aux-rollouts 3 does not divide"):
         ppg_procgen.check(ppg_procgen.Args(num_aux_rollouts=3))
+    with pytest.raises(BadConfig, match="can't be normalised"):
+        ppg_procgen.check(ppg_procgen.Args(num_envs=1, num_steps=1, num_minibatches=1, num_aux_rollouts=1))
     args = ppg_procgen.Args()
     ppg_procgen.check(args)
     assert (args.num_phases, args.num_iterations, args.aux_batch_rollouts) == (47, 1504, 2048)
