@@ -575,10 +575,12 @@ class Run:
         except (BadCheckpoint, OSError) as error:
             raise BadConfig(f"{error} Choose another checkpoint or model file.") from error
         if isinstance(found, Path):
-            from cleanrl_worker.agents.loading import read_weights
+            from cleanrl_worker.agents.loading import read_model, weights_and_step
 
             self._weights_path = found
-            return "extend", None, read_weights(found)
+            model = read_model(found)
+            self._check_same_returns(found, model.get("args") if isinstance(model, dict) else None)
+            return "extend", None, weights_and_step(model)
         self._check_same_run(found)
         return "extend", found, None
 
@@ -586,6 +588,15 @@ class Run:
         problem = checkpoints.mismatch(loaded, self.algo, self.args.env_id)
         if problem is not None:
             raise BadConfig(problem)
+        self._check_same_returns(loaded.path, loaded.meta.get("args"))
+
+    def _check_same_returns(self, path: Path, flags: Any) -> None:
+        """C51's weights fit networks for other returns as well, and would mean other values there."""
+        for name in ("v_min", "v_max"):
+            was = flags.get(name) if isinstance(flags, dict) else None
+            if isinstance(was, int | float) and was != (now := getattr(self.args, name, was)):
+                flag = f"--{name.replace('_', '-')}"
+                raise BadConfig(f"{path} was made with {flag} {was:g}, not {now:g}: use it with the same.")
 
     def _restore(self, loaded: Loaded) -> None:
         state = loaded.state
