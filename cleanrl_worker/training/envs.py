@@ -319,7 +319,14 @@ class Envs:
         episodes: list[Episode] = []
         first: dict[int, Any] = {}
         for i, (env, action) in enumerate(zip(self.envs, each, strict=True)):
-            raw, reward, ended, cut, info = env.step(action)
+            given = env.step(action)
+            try:
+                raw, reward, ended, cut, info = given
+            except (TypeError, ValueError) as error:
+                raise BadConfig(
+                    "This environment's step does not give five things (observation, reward, terminated, truncated, "
+                    f"info) but {given!r:.100}: wrap it."
+                ) from error
             obs[i] = raw if encode is None else encode(raw)
             try:
                 rewards[i] = reward
@@ -420,7 +427,12 @@ class Envs:
             self._taped[i] = envstate.can_be_restored(self.inner[i])
         if self._taped[i]:
             self._tapes[i] = envstate.start_tape(self.inner[i], seed)
-        raw, _ = self.envs[i].reset(seed=seed)
+        given = self.envs[i].reset(seed=seed)
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise BadConfig(
+                f"This environment's reset does not give two things (observation, info) but {given!r:.100}: wrap it."
+            )
+        raw, _ = given
         row = raw if self._encode is None else self._encode(raw)
         if np.size(row) != self._obs_size:  # a single number would be written into every place of the row
             raise BadConfig(

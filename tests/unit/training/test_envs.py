@@ -194,6 +194,32 @@ def test_a_reward_that_is_not_a_number_is_refused(reward: Any) -> None:
         envs.step(np.array([0]))
 
 
+class Old(Odd):
+    """Has the interface that gym had: no truncation, and no info at a reset."""
+
+    def __init__(self, *, old_reset: bool) -> None:
+        super().__init__()
+        self.old_reset = old_reset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        given = super().reset(seed=seed, options=options)
+        return given[0] if self.old_reset else given
+
+    def step(self, action: Any) -> Any:
+        obs, reward, done, _, info = super().step(action)
+        return obs, reward, done, info
+
+
+def test_the_interface_that_gym_had_is_refused() -> None:
+    """An observation of two numbers would else be taken for an observation and its info."""
+    with pytest.raises(BadConfig, match=r"reset does not give .* \(observation, info\)"):
+        Envs([Old(old_reset=True)]).reset(1)
+    envs = Envs([Old(old_reset=False)])
+    envs.reset(1)
+    with pytest.raises(BadConfig, match="step does not give five things"):
+        envs.step(np.array([0]))
+
+
 @pytest.mark.parametrize("shown", [0.5, (0.1, 0.2, 0.3)])
 def test_an_observation_of_another_size_than_its_space_is_refused(shown: Any) -> None:
     with pytest.raises(BadConfig, match=r"its observation space has \(2,\)"):
