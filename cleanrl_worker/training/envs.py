@@ -26,7 +26,7 @@ import numpy as np
 from cleanrl_worker import requirement_sets
 from cleanrl_worker.training import envstate
 from cleanrl_worker.training.atari import AtariGame, make_atari, require_rom
-from cleanrl_worker.training.errors import BadConfig
+from cleanrl_worker.training.errors import BadConfig, Diverged
 from cleanrl_worker.training.normalise import ObservationNormaliser, RewardNormaliser
 
 if TYPE_CHECKING:
@@ -337,6 +337,12 @@ class Envs:
                 raise BadConfig(
                     f"This environment gave the reward {reward!r}, which is not a number: wrap the environment."
                 ) from error
+            if not math.isfinite(returns[i]):  # before it is in any memory, and with that in checkpoints
+                raise Diverged(
+                    "NaNReward",
+                    f"The reward of environment {i} is {reward} in step {lengths[i] + 1} of its episode: the environment is at "
+                    "fault, and what was learned before is in the last checkpoint.",
+                )
             lengths[i] += 1
             if self._taped[i]:
                 self._tapes[i].actions.append(action if self.discrete else action.copy())

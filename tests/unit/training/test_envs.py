@@ -17,7 +17,7 @@ from cleanrl_worker.training.envs import (
     require_discrete_actions,
     require_vectors,
 )
-from cleanrl_worker.training.errors import BadConfig
+from cleanrl_worker.training.errors import BadConfig, Diverged
 
 
 def test_steps_equal_gymnasiums_own_vector_of_the_same_step_kind() -> None:
@@ -192,6 +192,15 @@ def test_a_reward_that_is_not_a_number_is_refused(reward: Any) -> None:
     envs.reset(1)
     with pytest.raises(BadConfig, match=r"gave the reward .*, which is not a number"):
         envs.step(np.array([0]))
+
+
+@pytest.mark.parametrize("reward", [float("nan"), np.float32("inf")])
+def test_a_reward_that_is_not_finite_ends_the_run_before_it_is_kept(reward: Any) -> None:
+    envs = Envs([Odd(), Odd(reward)])
+    envs.reset(1)
+    with pytest.raises(Diverged, match=r"environment 1 is (nan|inf) in step 1") as ended:
+        envs.step(np.array([0, 0]))
+    assert (ended.value.reason, ended.value.exit_code) == ("NaNReward", 3)
 
 
 class Old(Odd):
