@@ -49,7 +49,7 @@ class Args(SaveArgs):
 
 
 def train(args: Args, run: Run) -> None:
-    envs = run.make_envs(1)
+    envs = run.make_envs(1, clip_actions=True)
     obs_size = require_vectors(envs, "ddpg_continuous_action")
     action_size = require_continuous_actions(envs, "ddpg_continuous_action", instead="dqn", bounded=True)
     rng, bounds = run.rng, Bounds(envs.single_action_space)

@@ -116,7 +116,7 @@ class Actor:
 
 
 def train(args: Args, run: Run) -> None:
-    envs = run.make_envs(args.num_envs)
+    envs = run.make_envs(args.num_envs, clip_actions=True)
     obs_size = require_vectors(envs, "sac_continuous_action", instead="sac_atari")
     action_size = require_continuous_actions(envs, "sac_continuous_action", instead="dqn", bounded=True)
     rng, bounds = run.rng, Bounds(envs.single_action_space)

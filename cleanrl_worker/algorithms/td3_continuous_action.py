@@ -55,7 +55,7 @@ class Args(SaveArgs):
 
 
 def train(args: Args, run: Run) -> None:
-    envs = run.make_envs(args.num_envs)
+    envs = run.make_envs(args.num_envs, clip_actions=True)
     obs_size = require_vectors(envs, "td3_continuous_action")
     action_size = require_continuous_actions(envs, "td3_continuous_action", instead="dqn", bounded=True)
     rng, bounds = run.rng, Bounds(envs.single_action_space)

@@ -126,7 +126,7 @@ def update_actor(nets: Networks, state: State, obs: jax.Array) -> tuple[State, j
 
 
 def train(args: Args, run: Run) -> None:
-    envs = run.make_envs(1)
+    envs = run.make_envs(1, clip_actions=True)
     obs_size = require_vectors(envs, "td3_continuous_action_jax")
     action_size = require_continuous_actions(envs, "td3_continuous_action_jax", instead="dqn_jax", bounded=True)
     rng, bounds = run.rng, Bounds(envs.single_action_space)
