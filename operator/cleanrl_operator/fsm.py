@@ -81,10 +81,9 @@ class _Judge(Draft):
         if pod.uid is not None and self.status.pod_uid is None:
             if self.state is State.INIT:
                 self.adopt_pod()
-            elif (
-                pod.situation in LIVE_PODS
-            ):  # made before a write that failed: the attempt has begun, whatever is wanted now
-                self.begin_again("PodFound")
+            elif pod.situation in LIVE_PODS:
+                # Just made, or made before a write that failed: the attempt has begun, whatever is wanted by now.
+                self.begin_again("Retrying" if self.state is State.FAULT else "Unsuspended")
         if self.status.claim_uid is None and self.facts.claim_uid is not None:
             self.set(claim_uid=self.facts.claim_uid)
         if self.facts.source is not None:

@@ -423,7 +423,10 @@ class Reconciler:
             since = left_behind_since(body)
             if in_use or since is None or not is_owned(run, body):
                 continue
-            left = (since - self.clock()).total_seconds() + self.settings.grace_seconds + LINGER_SECONDS
+            noticed = [step.at for step in (status.transitions or [])[-1:]]  # the node's clock may be behind ours
+            left = (
+                (max([since, *noticed]) - self.clock()).total_seconds() + self.settings.grace_seconds + LINGER_SECONDS
+            )
             if left > 0:
                 self.wake(run.key, left)
             else:

@@ -45,6 +45,15 @@ def test_a_suspend_stops_it(state: str, before: dict[str, Status], make_spec: Ma
     assert judge(make_spec(), stopped, Facts(), seconds=3602).status.fsm_state == State.INIT
 
 
+@pytest.mark.parametrize(("state", "reason"), [("suspended", "Unsuspended"), ("failed", "Retrying")])
+def test_it_says_why_it_was_made(
+    state: str, reason: str, before: dict[str, Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    going_on = judge(make_spec(), before[state], UNNAMED, seconds=3600)
+    assert [(step.to, step.reason) for step in going_on.status.transitions or []][-2] == (State.INIT, reason)
+    assert (going_on.status.pod_uid, going_on.effects) == ("unnamed", ())
+
+
 @pytest.mark.parametrize("state", ["new", "suspended", "failed"])
 def test_a_cancel_stops_it(state: str, before: dict[str, Status], make_spec: MakeSpec, judge: Judge) -> None:
     spec = make_spec(cancel=True)
