@@ -27,7 +27,7 @@ from devcluster import Cluster, ClusterError, binaries, surroundings
 from devcluster.api import ApiError
 from devcluster.cluster import ESTABLISHED
 from devcluster.images import WORKER
-from devcluster.progress import StepFailed
+from devcluster.progress import StepFailed, columns
 
 PROJECT = Path(__file__).resolve().parent.parent
 CHART = PROJECT / "helm" / "cleanrl-operator"
@@ -146,7 +146,7 @@ def start_afresh(tools: Tools) -> None:
 def follow(tools: Tools) -> dict[str, Any]:
     """Show the run's states and its learning curve until it ends; its last status."""
     began = time.monotonic()
-    told = 0
+    told, hint = 0, ""
     curve = Curve(tools)
     with live_line() as draw:
         while True:
@@ -164,7 +164,11 @@ def follow(tools: Tools) -> dict[str, Any]:
                 look_at_the_operator(tools, waited)
             if status.get("fsmState") != "EXEC":
                 if waited > HINT_SECONDS and status.get("message"):
-                    draw(f"           {status['reason']}: {status['message']}")
+                    if hint != status["message"]:  # once and whole: it may be longer than a line
+                        hint = status["message"]
+                        draw("")
+                        say(f"           {status['reason']}: {hint}\n")
+                    draw(f"  {waited:5.1f} s so far")
                 time.sleep(0.5)
                 continue
             for _ in range(4):  # a small run is over in seconds: its curve is looked at more often than its status
@@ -226,10 +230,9 @@ class Curve:
         if (done, value) != self._seen:
             self._seen = (done, value)
             self.returns.append(value)
-        return (
-            f"           {done:4.0%} of the steps, {figures.get('steps_per_second', 0):,.0f} a second  "
-            f"{demo_local.curve(self.returns, CURVE_WIDTH)} {value:.0f}"
-        )
+        told = f"           {done:4.0%} of the steps, {figures.get('steps_per_second', 0):,.0f} a second  "
+        room = columns(sys.stdout) - len(f"{told} {value:.0f}")
+        return f"{told}{demo_local.curve(self.returns, max(1, min(CURVE_WIDTH, room)))} {value:.0f}"
 
     def _metrics(self, pod: str) -> dict[str, float]:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9464/proxy/metrics"
@@ -419,7 +422,7 @@ def live_line() -> Iterator[Callable[[str], None]]:
     def draw(text: str) -> None:
         nonlocal due, written
         if terminal:
-            say(f"\r\033[K{text}")
+            say(f"\r\033[K{text[: columns(sys.stdout)]}")
         elif text and text != written and time.monotonic() > due:
             say(f"{text}\n")
             due, written = time.monotonic() + 5, text

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 QUIET_SECONDS = 5.0
 PIPE_INTERVAL = 15.0
@@ -42,8 +43,8 @@ class Progress:
         """Seconds since the step began."""
         return time.monotonic() - self.started
 
-    def line(self) -> str:
-        """What a person reads while the step runs."""
+    def line(self, width: int | None = None) -> str:
+        """What a person reads while the step runs; in `width` columns the label is cut, never the time."""
         elapsed = self.elapsed()
         if self.fraction is not None and self.fraction > 0.02:
             left = elapsed / self.fraction - elapsed
@@ -51,7 +52,9 @@ class Progress:
             left = self.typical_seconds - elapsed
         remaining = f"about {_human(left)} left" if left >= 1 else "longer than usual"
         share = f"{self.fraction:4.0%}, " if self.fraction is not None else ""
-        return f"{self.label}: {share}{_human(elapsed)} so far, {remaining}"
+        told = f": {share}{_human(elapsed)} so far, {remaining}"
+        label = self.label if width is None else self.label[: max(0, width - len(told))]
+        return f"{label}{told}"[:width]
 
 
 @contextlib.contextmanager
@@ -125,7 +128,7 @@ def _tick(progress: Progress, done: threading.Event, say: Callable[[str], None] 
     shown = ""
     while True:
         if live:
-            shown = progress.line()
+            shown = progress.line(columns(sys.stderr))
             sys.stderr.write(f"\r\033[K{shown}")
             sys.stderr.flush()
         else:
@@ -135,6 +138,14 @@ def _tick(progress: Progress, done: threading.Event, say: Callable[[str], None] 
     if shown:
         sys.stderr.write("\r\033[K")
         sys.stderr.flush()
+
+
+def columns(terminal: TextIO) -> int:
+    """How long a live line may be: one that wraps can't be drawn over, and each drawing would leave its first part behind."""
+    try:
+        return (os.get_terminal_size(terminal.fileno()).columns or 80) - 1  # a serial line says 0
+    except OSError:
+        return 79
 
 
 def _write(text: str, say: Callable[[str], None] | None) -> None:

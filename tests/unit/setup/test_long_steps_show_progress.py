@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import struct
 import sys
+import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +36,27 @@ def test_an_overdue_step_does_not_promise_anything(monkeypatch: pytest.MonkeyPat
     bar = Progress("build", typical_seconds=10)
     monkeypatch.setattr(bar, "elapsed", lambda: 12.0)
     assert bar.line().endswith("longer than usual")
+
+
+@pytest.mark.parametrize("width", [79, 39])
+def test_a_live_line_stays_on_one_line_and_keeps_the_time(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    bar = Progress("Python packages into .venv (torch and its libraries are large)", typical_seconds=100)
+    monkeypatch.setattr(bar, "elapsed", lambda: 25.0)
+    assert bar.line(width).endswith(": 25 s so far, about 1 min 15 s left")
+    assert len(bar.line(width)) == width
+
+
+def test_what_is_drawn_again_and_again_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    with os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with step("Python packages into .venv (torch and its libraries are large)", 500):
+            time.sleep(0.05)
+        drawn = os.read(ours, 4096).decode().split("\r\x1b[K")
+    os.close(ours)
+    assert any("so far" in line for line in drawn)
+    assert max(map(len, drawn)) < 40
 
 
 def test_the_next_estimate_is_this_machines_own(monkeypatch: pytest.MonkeyPatch) -> None:

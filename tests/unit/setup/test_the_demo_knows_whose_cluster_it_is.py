@@ -55,6 +55,17 @@ def test_the_curve_asks_briefly_and_never_goes_back(monkeypatch: pytest.MonkeyPa
     assert all(f"--request-timeout={demo.METRICS_SECONDS}s" in arguments for arguments in asked)
 
 
+def test_the_live_curve_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = demo.Tools({}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
+    monkeypatch.setattr(demo, "columns", lambda _: 59)
+    curve = demo.Curve(tools)
+    curve.returns = [float(number) for number in range(200)]
+    monkeypatch.setattr(curve, "_metrics", lambda _: {"progress_ratio": 0.5, "rolling_return": 200.0})
+    line = curve.look({"podName": "p"})
+    assert len(line) <= 59
+    assert line.endswith("█ 200")
+
+
 def test_a_cluster_without_the_images_is_told_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = demo.Tools({"KUBECONFIG": "x"}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
     said = "ImagePullBackOff localhost/cleanrl-operator:0.1.0"
