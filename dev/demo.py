@@ -27,7 +27,7 @@ from devcluster import Cluster, ClusterError, binaries, surroundings
 from devcluster.api import ApiError
 from devcluster.cluster import ESTABLISHED
 from devcluster.images import WORKER
-from devcluster.progress import StepFailed, columns
+from devcluster.progress import StepFailed, columns, step
 
 PROJECT = Path(__file__).resolve().parent.parent
 CHART = PROJECT / "helm" / "cleanrl-operator"
@@ -37,6 +37,8 @@ RELEASE, SYSTEM = "cleanrl-demo", "cleanrl-demo-system"
 NAMESPACE, RUN = "cleanrl-demo", "ppo-cartpole"
 EVALUATION = "ppo-cartpole-eval"
 """The run of examples/mode-policy-eval.yaml, which the demo proposes at its end."""
+READER = f"{RUN}-reader"
+"""The pod that keeps the run's folder open after its end."""
 CRD = "cleanrlruns.mosaic.dev"
 PATIENCE_SECONDS = 60
 """How long a run may have no status before the operator is looked at."""
@@ -107,8 +109,10 @@ def demonstrate(tools: Tools, values: Path | None) -> int:
     completed = status.get("outcome") == "completed"
     say(f"\nThe run ended after {time.monotonic() - started:.0f} s: {status['outcome']}. {status.get('message', '')}\n")
     if completed:
-        open_the_claim(tools)
-        say(f"The return of its episodes over time (500 is perfect): {learned(tools)}\n")
+        with step("reading its learning curve", 10):
+            open_the_claim(tools)
+            returns = learned(tools)
+        say(f"The return of its episodes over time (500 is perfect): {returns}\n")
     say(what_next(tools, status) if completed else what_went_wrong(tools, status))
     return 0 if completed else 1
 
@@ -134,13 +138,13 @@ def install(tools: Tools, values: Path | None) -> None:
 
 def start_afresh(tools: Tools) -> None:
     """A finished run never starts again: the demo's earlier one goes, with its data."""
+    tools.kubectl("delete", "pod", READER, "-n", NAMESPACE, "--ignore-not-found", "--wait=false")
     if tools.kubectl("get", "cleanrlrun", RUN, EVALUATION, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"):
         say("Removing the runs of an earlier demo.\n")
         tools.kubectl("delete", "cleanrlrun", RUN, EVALUATION, "-n", NAMESPACE, "--ignore-not-found")
         # The next run has names of its own: nothing has to wait for these to be gone.
-        tools.kubectl(
-            "delete", "pod,pvc", "-n", NAMESPACE, "-l", f"mosaic.dev/run in ({RUN},{EVALUATION})", "--wait=false"
-        )
+        of_theirs = f"mosaic.dev/run in ({RUN},{EVALUATION})"
+        tools.kubectl("delete", "pod,pvc", "-n", NAMESPACE, "-l", of_theirs, "--wait=false")
 
 
 def follow(tools: Tools) -> dict[str, Any]:
@@ -281,17 +285,20 @@ def open_the_claim(tools: Tools) -> None:
             {"name": "tmp", "emptyDir": {}},
         ],
     }
-    metadata = {"name": f"{RUN}-reader", "namespace": NAMESPACE, "labels": {"mosaic.dev/run": RUN}}
+    metadata = {
+        "name": READER,
+        "namespace": NAMESPACE,
+    }  # without the run's label: what asks for its pods means its worker
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     tools.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
-    tools.kubectl("wait", "-n", NAMESPACE, f"pod/{RUN}-reader", "--for=condition=Ready", "--timeout=60s")
+    tools.kubectl("wait", "-n", NAMESPACE, f"pod/{READER}", "--for=condition=Ready", "--timeout=60s")
 
 
 def learned(tools: Tools) -> str:
     """The whole learning curve, as TensorBoard's files have it: a small run is over before anybody has looked twice."""
     command = ("python", "-c", READ_RETURNS, "/run-data/tensorboard")
     try:
-        answer = tools.kubectl("exec", "-n", NAMESPACE, f"{RUN}-reader", "--", *command)
+        answer = tools.kubectl("exec", "-n", NAMESPACE, READER, "--", *command)
     except Refused as refusal:  # whoever may make pods may still not look into them
         return f"not shown, {refusal}"
     returns = json.loads(answer.splitlines()[-1])
@@ -302,23 +309,22 @@ def learned(tools: Tools) -> str:
 
 def what_next(tools: Tools, status: dict[str, Any]) -> str:
     """Lines that work as they stand."""
-    reader = f"{RUN}-reader"
     policy = status.get("checkpoint", {}).get("path", "checkpoints")
     setting = "" if tools.cluster is None else f"\n  export KUBECONFIG={shlex.quote(tools.environment['KUBECONFIG'])}"
     if shutil.which("kubectl") != tools.kubectl_command[0]:
-        setting += f"\n  alias kubectl={shlex.quote(tools.kubectl_command[0])}"
+        setting += f"\n  alias kubectl={shlex.quote(shlex.quote(tools.kubectl_command[0]))}"
     return f"""
 What to look at next:{setting}
   all runs             kubectl get cleanrlruns -A
   this run's story     kubectl -n {NAMESPACE} describe cleanrlrun {RUN}
   every field          kubectl explain cleanrlrun.spec
-  TensorBoard          kubectl -n {NAMESPACE} port-forward pod/{reader} 6006
+  TensorBoard          kubectl -n {NAMESPACE} port-forward pod/{READER} 6006
     while that runs    http://localhost:6006
-  the policy           kubectl -n {NAMESPACE} cp {reader}:/run-data/{policy} policy
+  the policy           kubectl -n {NAMESPACE} cp {READER}:/run-data/{policy} policy
   a hundred episodes   kubectl -n {NAMESPACE} apply -f examples/mode-policy-eval.yaml
     when they are over kubectl -n {NAMESPACE} wait crr/{EVALUATION} --for=condition=Complete --timeout=2m
     how good it is     kubectl -n {NAMESPACE} get crr
-  the manifest         kubectl -n {NAMESPACE} exec {reader} -- cat /run-data/analytics.json
+  the manifest         kubectl -n {NAMESPACE} exec {READER} -- cat /run-data/analytics.json
   remove everything    make demo-down
 """
 
@@ -366,8 +372,16 @@ class Tools:
     def own(cls) -> Tools:
         """For the cluster that KUBECONFIG names."""
         tools = cls(dict(os.environ), None, programs())
-        server = tools.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+        remedy = "start that cluster, name another, or `unset KUBECONFIG` for a local one"
+        try:
+            server = tools.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+        except Refused as refusal:
+            raise Refused(f"KUBECONFIG={os.environ['KUBECONFIG']} leads to no cluster ({refusal}): {remedy}") from None
         say(f"Using the cluster at {server}, which KUBECONFIG names.\n")
+        try:
+            tools.kubectl("get", "--raw", "/version", "--request-timeout=15s")
+        except Refused as refusal:
+            raise Refused(f"the cluster at {server} does not answer ({refusal}): {remedy}") from None
         return tools
 
     @classmethod
@@ -387,8 +401,10 @@ class Tools:
 
     def status(self) -> dict[str, Any]:
         """The run's status, empty before there is one."""
-        run = json.loads(self.kubectl("get", "cleanrlrun", RUN, "-n", NAMESPACE, "-o", "json"))
-        return dict(run.get("status", {}))
+        run = self.kubectl("get", "cleanrlrun", RUN, "-n", NAMESPACE, "--ignore-not-found", "-o", "json")
+        if not run:
+            raise Refused(f"the run {RUN} was deleted meanwhile, by another demo or by hand: `make demo` starts afresh")
+        return dict(json.loads(run).get("status", {}))
 
     def ensure_namespace(self, name: str) -> None:
         """A namespace that enforces the restricted profile, as a careful platform team's would."""
@@ -398,8 +414,8 @@ class Tools:
 
     def line(self, *arguments: str) -> str:
         """A kubectl line that a person can copy."""
-        setting = "" if self.cluster is None else f"KUBECONFIG={self.environment['KUBECONFIG']} "
-        return f"{setting}{self.kubectl_command[0]} {' '.join(arguments)}"
+        setting = "" if self.cluster is None else f"KUBECONFIG={shlex.quote(self.environment['KUBECONFIG'])} "
+        return setting + shlex.join([*self.kubectl_command, *arguments])
 
     def _run(self, command: list[str], stdin: str | None) -> str:
         answer = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, env=self.environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import demo
@@ -76,3 +77,53 @@ def test_a_cluster_without_the_images_is_told_where_they_come_from(monkeypatch: 
     demo.look_at_the_operator(tools, demo.HINT_SECONDS + 1)  # its successor is on the way
     with pytest.raises(demo.Refused, match="has not seen the run"):
         demo.look_at_the_operator(tools, demo.PATIENCE_SECONDS + 1)
+
+
+@pytest.mark.parametrize("content", [None, "clusters: ["])
+def test_a_kubeconfig_that_leads_nowhere_is_said_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
+) -> None:
+    named = tmp_path / "config"
+    if content is not None:
+        named.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(named))
+    monkeypatch.setattr(demo, "programs", lambda: {"kubectl": Path("/bin/false"), "helm": Path("/bin/false")})
+    with pytest.raises(demo.Refused, match=rf"KUBECONFIG={named} leads to no cluster .*`unset KUBECONFIG`"):
+        demo.Tools.own()
+
+
+def test_lines_to_copy_survive_a_home_with_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = Path("/home/a b/kubectl")
+    environment = {"KUBECONFIG": "/home/a b/kubeconfig"}
+    tools = demo.Tools(environment, Cluster(demo.CLUSTER), {"kubectl": kubectl, "helm": Path("helm")})
+    assert shlex.split(tools.line("get", "pods")) == [
+        f"KUBECONFIG={environment['KUBECONFIG']}",
+        str(kubectl),
+        "get",
+        "pods",
+    ]
+    alias = next(line for line in demo.what_next(tools, {}).splitlines() if "alias" in line)
+    ((_, meaning),) = [word.split("=", 1) for word in shlex.split(alias)[1:]]
+    assert shlex.split(meaning) == [str(kubectl)], "the shell reads an alias once more"
+
+
+def test_a_run_that_somebody_deletes_meanwhile_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = demo.Tools({}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
+    monkeypatch.setattr(tools, "kubectl", lambda *_: "")
+    with pytest.raises(demo.Refused, match="was deleted meanwhile, by another demo"):
+        tools.status()
+
+
+def test_what_keeps_a_runs_folder_open_is_none_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kubectl logs -l mosaic.dev/run=NAME -c worker` fails for all of them if one has no worker."""
+    applied: list[str] = []
+
+    def kubectl(*arguments: str, stdin: str | None = None) -> str:
+        applied.extend([stdin] if stdin else [])
+        return '{"status": {"runId": "r"}}' if "json" in arguments else "x"
+
+    tools = demo.Tools({}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
+    monkeypatch.setattr(tools, "kubectl", kubectl)
+    demo.open_the_claim(tools)
+    assert not any("mosaic.dev/run" in pod for pod in applied)
+    assert applied
