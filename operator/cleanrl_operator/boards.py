@@ -71,7 +71,7 @@ class Boards:
         for claim in claims:
             for server in list(self._servers.of(claim)):
                 if not await self._is_for_many(claim) and server in self._served:
-                    await self._scale_down(self._served[server])
+                    await self._ask_to_leave(self._served[server])
 
     def forget(self, key: Key) -> None:
         """The run is gone; the garbage collector takes what belonged to it."""
@@ -164,6 +164,15 @@ class Boards:
                 return False
             self._for_many[claim] = "ReadWriteMany" in (body["spec"].get("accessModes") or [])
         return self._for_many[claim]
+
+    async def _ask_to_leave(self, run: Run) -> None:
+        """Scale down for another run's sake. A refusal is no word on that run's pod, and must not be taken for one."""
+        try:
+            await self._scale_down(run)
+        except KubeError as error:
+            if error.transient:
+                raise
+            log.warning("the TensorBoard of %s keeps its claim, which may hold up other pods: %s", run.name, error)
 
     async def _scale_down(self, run: Run) -> None:
         """Take the run's Deployment off its claim, if there is one."""
