@@ -169,6 +169,10 @@ def fix(schema: dict[str, Any], model: type[Model]) -> None:
             on_object.append(Rule(f"oldSelf.suspend || {unchanged}", message, f".{alias}").schema())
             continue
         message = f"{alias} is fixed when the run is created: create another run to change it"
+        nested = _nested_model(field.annotation)
+        if nested is not None and issubclass(nested, FreeForm):  # has no type in CEL: rules can't lie on it
+            on_object.append(Rule(f"dyn(self).{alias} == dyn(oldSelf).{alias}", message, f".{alias}").schema())
+            continue
         entry.setdefault("x-kubernetes-validations", []).append(Rule("self == oldSelf", message).schema())
         if not always:
             on_object.append(Rule(f"has(self.{alias}) == has(oldSelf.{alias})", message, f".{alias}").schema())

@@ -8,6 +8,10 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+ANYTHING: dict[str, Any] = {"additionalProperties": {"x-kubernetes-preserve-unknown-fields": True}}
+"""The schema of a map of any content. Not `preserve-unknown-fields` on the map itself: where two of those are compared, a key
+that is in one and another that is in the other are passed over, and a map whose keys were renamed counts as unchanged."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -36,7 +40,7 @@ class Model(BaseModel):
     """CEL rules on this object as a whole."""
 
     schema_extra: ClassVar[dict[str, Any]] = {}
-    """Further schema keys of this object, such as `x-kubernetes-preserve-unknown-fields`."""
+    """Further schema keys of this object."""
 
     def dump(self) -> dict[str, Any]:
         """The value as JSON with the API's names, without what is unset."""

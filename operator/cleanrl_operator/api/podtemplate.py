@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from cleanrl_operator.api.model import Model, Rule
+from cleanrl_operator.api.model import ANYTHING, Model, Rule
 
 Label = Annotated[str, Field(max_length=63)]
 Text = Annotated[str, Field(min_length=1, max_length=253)]
@@ -49,7 +49,7 @@ class Affinity(Model):
     """The pod's affinity, as in a Pod; the API server checks it when the pod is created."""
 
     model_config = Model.model_config | {"extra": "allow"}
-    schema_extra: ClassVar[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
+    schema_extra: ClassVar[dict[str, Any]] = ANYTHING
 
 
 class LocalReference(Model):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from cleanrl_operator.api.model import Model, Rule
+from cleanrl_operator.api.model import ANYTHING, Model, Rule
 from cleanrl_operator.api.podtemplate import PodTemplate
 from cleanrl_protocol.algorithms import ALGORITHMS, REQUIREMENT_SETS
 
@@ -53,7 +53,7 @@ class FreeForm(Model):
     """A map whose keys belong to the worker's contract, not to this schema."""
 
     model_config = Model.model_config | {"extra": "allow"}
-    schema_extra: ClassVar[dict[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
+    schema_extra: ClassVar[dict[str, Any]] = ANYTHING
 
 
 class AlgoParams(FreeForm):
@@ -61,17 +61,7 @@ class AlgoParams(FreeForm):
 
 
 class Extras(FreeForm):
-    """The worker contract's extras, passed through as they are. Secrets are refused here."""
-
-    wandb_api_key: str | None = Field(default=None, alias="wandb_api_key", max_length=4096)
-    """Declared only so that the rule below can see it."""
-
-    rules = (
-        Rule(
-            "!has(self.wandb_api_key)",
-            "a key does not belong in a manifest: put it into a Secret and name that in artifacts.wandb.apiKeySecretRef",
-        ),
-    )
+    """The worker contract's extras, passed through as they are. Secrets are refused, by a rule of the spec."""
 
 
 class CurriculumStage(Model):
@@ -495,6 +485,11 @@ class Spec(Model):
             "self.mode == 'policyEval' || !has(self.evaluation)",
             "evaluation belongs to mode: policyEval",
             ".evaluation",
+        ),
+        Rule(
+            "dyn(self).extras.?wandb_api_key.orValue(null) == null",
+            "a key does not belong in a manifest: put it into a Secret and name that in artifacts.wandb.apiKeySecretRef",
+            ".extras",
         ),
         Rule(
             "!oldSelf.cancel || self.cancel",

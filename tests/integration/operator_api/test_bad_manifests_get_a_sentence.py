@@ -159,6 +159,30 @@ def test_spec_is_fixed_from_creation(server: Cluster) -> None:
     assert "unchanged" in apply(server, GOOD, name="fixed")
 
 
+RENAMED = {
+    "algoParams": ({"learning-rate": 1}, {"gamma": 1}),
+    "extras": ({"notes": "x"}, {"optuna_db": "x"}),
+    "podTemplate": ({"affinity": {"nodeAffinity": {}}}, {"affinity": {"podAffinity": {}}}),
+}
+
+
+@pytest.mark.parametrize("field", RENAMED)
+def test_a_key_of_a_free_map_that_another_takes_the_place_of_is_a_change(server: Cluster, field: str) -> None:
+    before, after = RENAMED[field]
+    name = f"renamed-{field.lower()}"
+    assert "created" in apply(server, changed(**{field: before}), name=name, dry=False)
+    expected = "only while the run is suspended" if field in MUTABLE_WHILE_SUSPENDED else f"{field} is fixed"
+    assert expected in apply(server, changed(**{field: after}), name=name)
+    assert "unchanged" in apply(server, changed(**{field: before}), name=name)
+
+
+def test_a_free_map_keeps_whatever_is_in_it(server: Cluster) -> None:
+    free = {"rate": 2.5e-4, "on": True, "deep": {"a": [1, {"b": "c"}]}, "text": "x"}
+    assert "created" in apply(server, changed(algoParams=free, extras=free), name="free", dry=False)
+    spec = json.loads(server.kubectl("get", PLURAL, "free", "-n", "rules", "-o", "json").stdout)["spec"]
+    assert (spec["algoParams"], spec["extras"]) == (free, free)
+
+
 def test_an_optional_field_neither_comes_nor_goes_nor_changes(server: Cluster) -> None:
     given = {"operatorClass": "a", "image": "mine:1"}
     assert "created" in apply(server, changed(**given), name="optional", dry=False)
