@@ -36,7 +36,7 @@ class SecureMetrics:
         self._handle = metrics_handler(page, guard)
         self._clock = clock
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._ends: datetime | None = None
+        self._serving: certificates.ServerCertificate | None = None
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -66,13 +66,13 @@ class SecureMetrics:
     async def _renew(self) -> None:
         """Connections from now on get the new certificate: the context is the one that listens already."""
         now = self._clock()
-        if self._ends is not None and self._ends - now >= certificates.SERVER_CHANGE:
-            return
         material = await certificates.load_or_make(self._kube, self._settings.namespace, now)
+        if self._serving is not None and self._serving.serves(material.current, now):
+            return
         made = certificates.make_server_certificate(material.current, [self._settings.metrics_host], now)
         with _in_memory(made.certificate + made.key) as path:
             self._tls.load_cert_chain(path)
-        self._ends = made.ends
+        self._serving = made
         log.info("the metrics' certificate is good until %s", made.ends.date())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cryptography import x509
@@ -63,6 +63,12 @@ class ServerCertificate:
     key: bytes
     certificate: bytes
     ends: datetime
+    signer: Authority = field(repr=False)
+
+    def serves(self, signer: Authority, now: datetime) -> bool:
+        """Whether it is good for a while yet, and signed by the authority that is the current one: whoever comes after a
+        change of authorities does not know the one before."""
+        return self.signer == signer and self.ends - now >= SERVER_CHANGE
 
 
 def make_material(now: datetime) -> Material:
@@ -120,7 +126,7 @@ def make_server_certificate(signer: Authority, names: list[str], now: datetime) 
         .add_extension(_usage(sign_certificates=False), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
-    return ServerCertificate(_key_pem(key).encode(), _pem(certificate).encode(), now + SERVER_LIFE)
+    return ServerCertificate(_key_pem(key).encode(), _pem(certificate).encode(), now + SERVER_LIFE, signer)
 
 
 async def load_or_make(kube: Kube, namespace: str, now: datetime) -> Material:

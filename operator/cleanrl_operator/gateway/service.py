@@ -97,7 +97,7 @@ class GatewayService:
     async def _renew(self) -> None:
         now = self._clock()
         self._material = await certificates.load_or_make(self._kube, self._settings.namespace, now)
-        if self._serving is None or self._serving.ends - now < certificates.SERVER_CHANGE:
+        if self._serving is None or not self._serving.serves(self._material.current, now):
             host = self._settings.gateway_target.rpartition(":")[0]
             self._serving = certificates.make_server_certificate(self._material.current, [host], now)
             log.info("the gateway's certificate is good until %s", self._serving.ends.date())

@@ -95,3 +95,21 @@ def test_the_next_authority_takes_over_and_pods_from_before_trust_it(cluster: An
         assert again == service._material, "the rotation is in the Secret"
 
     serve(cluster, today - AUTHORITY_LIFE + AUTHORITY_CHANGE - timedelta(days=1), story)
+
+
+def test_a_certificate_that_is_good_for_months_gives_way_with_its_authority(cluster: Any) -> None:
+    today = datetime.now(UTC)
+    began = today - AUTHORITY_LIFE + AUTHORITY_CHANGE - timedelta(days=1)
+
+    async def story(service: GatewayService, now: list[datetime], port: int) -> None:
+        await load_or_make(service._kube, service._settings.namespace, began)
+        now[0] = today - timedelta(days=2)
+        before = await service.start()
+        now[0] = today
+        await service._renew()
+        after = service._material.authorities
+        assert before[0] not in after
+        await asyncio.to_thread(shown, port, after)
+        await asyncio.to_thread(shown, port, before)
+
+    serve(cluster, today, story)
