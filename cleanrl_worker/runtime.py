@@ -409,15 +409,13 @@ class _Wishes:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._checkpoint_request: int | None = None
 
     def desired(self, desired: Any) -> None:
         if desired.stop:
             self._supervisor.ask_stop(_requested_stop(desired.stop_reason))
             return
         self._supervisor.ask_pause(desired.pause)
-        known, self._checkpoint_request = self._checkpoint_request, desired.checkpoint_request
-        if known is not None and desired.checkpoint_request > known:
+        if desired.checkpoint_request:
             self._supervisor.ask_checkpoint()
 
     def refused(self, refusal: Any) -> None:

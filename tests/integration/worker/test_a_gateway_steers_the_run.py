@@ -75,6 +75,14 @@ def test_a_checkpoint_on_request(attended: Start, gateway: LocalGateway) -> None
     run.until(lambda: "checkpoint_saved" in run.names())
 
 
+def test_each_request_for_a_checkpoint_is_heard(attended: Start, gateway: LocalGateway) -> None:
+    run = attended("asked-again", **LONG)
+    run.until(lambda: "scalars" in run.names())
+    for number in (1, 2, 3):
+        gateway.want("asked-again", checkpoint_request=number)
+        run.until(lambda number=number: run.names().count("checkpoint_saved") == number)
+
+
 def test_figures_come_when_they_are_asked_for(attended: Start, gateway: LocalGateway) -> None:
     run = attended("paced", env={"CLEANRL_SCALARS_SECONDS": "3600"}, **LONG)
     run.until(lambda: "paced" in gateway.runs and "scalars" in gateway.runs["paced"].names)
