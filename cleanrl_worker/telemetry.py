@@ -66,6 +66,7 @@ class EventLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._patience = _LONGEST_STDOUT_WAIT
+        self._unread = b""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         self._end, self.last_seq = _last_whole_line(self._fd)
         os.ftruncate(self._fd, self._end)
@@ -116,15 +117,28 @@ class EventLog:
         if self._stream is None:
             return
         try:
-            if not _writable(self._stream, self._patience):
-                self._patience = 0.0  # until it reads again, it is not waited for a second time
-                return
-            self._patience = _LONGEST_STDOUT_WAIT
-            self._stream.write(line.decode())
-            self._stream.flush()
+            self._unread = self._pour(self._stream, self._unread)
+            if not self._unread:
+                left = self._pour(self._stream, line)
+                self._unread = left if len(left) < len(line) else b""
         except (OSError, ValueError):  # the reader closed the pipe, or the stream was closed in this process
             self._stream = None
             silence(sys.stdout)
+
+    def _pour(self, stream: TextIO, text: bytes) -> bytes:
+        """Write what the reader takes in time; what is left is returned, and has to come before anything else.
+
+        In pieces: a pipe that has room at all takes one whole, a longer text would wait for a reader that has stopped.
+        """
+        until = time.monotonic() + self._patience
+        for at in range(0, len(text), select.PIPE_BUF):
+            if not _writable(stream, max(0.0, until - time.monotonic())):
+                self._patience = 0.0  # until it reads again, it is not waited for a second time
+                return text[at:]
+            stream.write(text[at : at + select.PIPE_BUF].decode())
+            stream.flush()
+            self._patience = _LONGEST_STDOUT_WAIT
+        return b""
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -166,7 +180,7 @@ def silence(stream: TextIO | None) -> None:
 
 
 def _writable(stream: TextIO, patience: float) -> bool:
-    """False when the stream is a pipe that stays full. A write of an event after True does not block for long."""
+    """False when the stream is a pipe that stays full. A write of `select.PIPE_BUF` bytes after True does not block."""
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError, AttributeError):

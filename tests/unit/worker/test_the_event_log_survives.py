@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import json
 import os
+import select
 import threading
 from pathlib import Path
 
@@ -123,3 +125,22 @@ def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert [event["seq"] for event in read_events(tmp_path / "e")] == list(range(1, 201))
+
+
+def test_a_reader_that_stops_in_the_middle_of_a_long_line_holds_nothing_up(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    room = 2 * select.PIPE_BUF
+    filled = fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ) - room
+    os.write(writer, b"x" * filled)
+    stream = os.fdopen(writer, "w")
+    log = EventLog(tmp_path / "e", "r", stream)
+    told = threading.Thread(target=lambda: [log.emit("long", text="y" * 4 * room), log.emit("missed")], daemon=True)
+    told.start()
+    told.join(30)
+    assert not told.is_alive()
+    os.read(reader, filled)
+    log.emit("heard")
+    stream.close()
+    lines = os.fdopen(reader).read().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["long", "heard"], "the reader finds whole lines"
+    assert [event["event"] for event in read_events(tmp_path / "e")] == ["long", "missed", "heard"]
