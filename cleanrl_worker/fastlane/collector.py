@@ -66,7 +66,8 @@ def run_metrics(state: RunState, snapshot: Snapshot, now: float) -> Iterator[Met
     yield from _counter("episodes", "Episodes finished.", _first(state.episodes, snapshot.episodes or None))
     yield from _counter("frames", "Frames shown.", snapshot.frames)
     if step is not None and state.total_steps:
-        yield from _gauge("progress_ratio", "Part of the run's steps that is done, 0 to 1.", step / state.total_steps)
+        done = min(1.0, step / state.total_steps)  # a script's evaluations count too: they may make it more than all
+        yield from _gauge("progress_ratio", "Part of the run's steps that is done, 0 to 1.", done)
     yield from _gauge(
         "steps_per_second",
         "Environment steps per second, over all environments.",

@@ -18,6 +18,7 @@ never reaches the training loop: it is logged once and publishing stops there; m
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -91,9 +92,10 @@ class Publisher:
         self._episode_return = episode_return = float(episode_return)
         self._episode_length = float(length)
         previous = self._rolling_return
-        self._rolling_return = (
-            episode_return if previous is None else previous + ROLLING_WEIGHT * (episode_return - previous)
-        )
+        if math.isfinite(episode_return):  # one that is not would be remembered for good
+            self._rolling_return = (
+                episode_return if previous is None else previous + ROLLING_WEIGHT * (episode_return - previous)
+            )
 
     def scalars(self, values: Mapping[str, Any]) -> None:
         """Keep the newest values by tag; numbers, or anything that `float` takes."""

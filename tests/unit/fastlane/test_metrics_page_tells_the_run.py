@@ -39,6 +39,10 @@ def test_a_foreign_script_is_told_by_its_segment() -> None:
     assert (found["progress_ratio"], found["episodes_total"], found["episode_return"]) == (0.5, 2, 9.0)
 
 
+def test_no_more_than_all_is_ever_done() -> None:
+    assert samples(RunState(total_steps=100), Snapshot(env_steps=150))["progress_ratio"] == 1.0
+
+
 def test_labels_are_bounded_and_the_page_parses() -> None:
     state = RunState(
         info={"run_id": 'x"\n}', "algo": "ppo"},

@@ -43,6 +43,17 @@ def test_figures_arrive(shm: Path) -> None:
     assert found.scalars == {"losses/value_loss": 0.5}
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_episode_without_a_finite_return_is_not_remembered(shm: Path, bad: float) -> None:
+    publisher = Publisher(settings())
+    for episode_return in (100.0, bad, 200.0):
+        publisher.episode(episode_return, 1)
+    publisher.close()
+    found = metrics.read("r")
+    assert found is not None
+    assert (found.episodes, found.rolling_return) == (3, pytest.approx(100 + ROLLING_WEIGHT * 100))
+
+
 def test_the_rate_is_environment_steps_per_second(shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
