@@ -10,6 +10,7 @@ what it wrote before is all there: a reader sees each step once.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
@@ -58,6 +59,14 @@ def _field(number: int, payload: bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(payload)) + payload
 
 
+def _single(value: float) -> bytes:
+    """A float as event files hold it. What is too large for them is infinite, as it is in single precision: it ends no run."""
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, value))
+
+
 def _event(step: int, body: bytes) -> bytes:
     return b"\x09" + struct.pack("<d", time.time()) + b"\x10" + _varint(step) + body
 
@@ -88,7 +97,7 @@ class EventWriter:
             encoded = self._tags.get(tag)
             if encoded is None:
                 encoded = self._tags[tag] = _field(1, tag.encode())
-            entry = encoded + b"\x15" + struct.pack("<f", value)
+            entry = encoded + b"\x15" + _single(value)
             body += b"\x0a" + _varint(len(entry)) + entry
         self._write(_event(step, _field(5, body)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -31,6 +32,14 @@ def test_scalars_and_the_table_of_hyperparameters(tmp_path: Path) -> None:
     (text,) = events.Tensors("hyperparameters/text_summary")
     assert b"|seed|1|" in text.tensor_proto.string_val[0]
     assert events.SummaryMetadata("hyperparameters/text_summary").plugin_data.plugin_name == "text"
+
+
+def test_what_no_single_float_holds_ends_no_run(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+    for step, value in enumerate((1e300, -1e300, 1.0)):
+        writer.scalars({"charts/a": value}, step)
+    writer.close()
+    assert read(tmp_path, "charts/a") == [(0, math.inf), (1, -math.inf), (2, 1.0)]
 
 
 def test_a_run_that_wrote_nothing_leaves_no_file(tmp_path: Path) -> None:
