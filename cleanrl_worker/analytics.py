@@ -21,6 +21,7 @@ import json
 import math
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from typing import Any
 
 from cleanrl_worker import wandb_mode
 from cleanrl_worker.plainfile import open_plain
-from cleanrl_worker.runfolder import RunFolder, RunFolderError
+from cleanrl_worker.runfolder import FolderInUse, RunFolder, RunFolderError
 
 MANIFEST = "analytics.json"
 INDEX = "index.json"
@@ -117,8 +118,10 @@ def finalise(run_dir: Path) -> str | None:
     folder = RunFolder(run_dir)
     try:
         lock = folder.take()
-    except RunFolderError:  # a worker holds it
+    except FolderInUse:
         return None
+    except RunFolderError as error:
+        raise OSError(str(error)) from error
     try:
         history = folder.history()
         known = read_json(run_dir / MANIFEST) or {}
@@ -435,12 +438,16 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if not args.folder.is_dir():
         parser.error(f"{args.folder} is not a folder")
-    if args.index:
-        print(rebuild_index(args.folder))
-    elif args.finalise:
-        print(finalise(args.folder) or "there is nothing to finalise")
-    else:
-        print(refresh_manifest(args.folder, args.outcome))
+    try:
+        if args.index:
+            print(rebuild_index(args.folder))
+        elif args.finalise:
+            print(finalise(args.folder) or "there is nothing to finalise")
+        else:
+            print(refresh_manifest(args.folder, args.outcome))
+    except OSError as error:
+        print(f"{args.folder} can't be written: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -37,6 +37,10 @@ class RunFolderError(Exception):
         self.reason = reason
 
 
+class FolderInUse(RunFolderError):
+    """Another worker holds the folder."""
+
+
 def reason_of(error: OSError) -> str:
     """The word for a folder that does not take what is written: a full one needs another remedy than a forbidden one."""
     return DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else RUN_FOLDER
@@ -128,7 +132,7 @@ class RunFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise RunFolderError(
+            raise FolderInUse(
                 f"the run folder {self.path} is in use by another worker; wait for it, or choose another --run-id"
             ) from None
         except OSError as error:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import wandb_mode
-from cleanrl_worker.runfolder import RunFolder, RunFolderError
+from cleanrl_worker.runfolder import FolderInUse, RunFolder, RunFolderError
 
 SECONDS, CATCH_UP_SECONDS = 120.0, 60.0
 """For all that is pending: at the end, and before training starts."""
@@ -140,8 +140,10 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"{folder} is not a folder")
     try:
         lock = RunFolder(folder).take()
-    except RunFolderError as error:
+    except FolderInUse as error:
         parser.error(f"{error}: a run uploads by itself when it ends")
+    except RunFolderError as error:
+        parser.error(str(error))
     result = sync(folder, os.environ)
     os.close(lock)
     print(result.message, result.url or "")

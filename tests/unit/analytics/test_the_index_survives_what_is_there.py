@@ -69,6 +69,20 @@ def test_a_run_that_never_started_or_goes_on_is_left_alone(tmp_path: Path) -> No
     assert analytics.finalise(busy) is not None
 
 
+def test_a_folder_that_takes_nothing_is_not_a_run_with_nothing_to_finish(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = made(tmp_path, "closed", outcome=None)
+    told(closed, "run_started")
+    (closed / ".lock").symlink_to("nowhere")  # what a read-only claim does, also to root
+    with pytest.raises(OSError, match="can't be used"):
+        analytics.finalise(closed)
+    assert analytics.main(["--finalise", str(closed)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "can't be used" in said.err
+
+
 def test_without_a_manifest_the_config_says_whose_run_it_was(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"run_id": "r", "algo": "dqn", "extras": {}}))
     (tmp_path / "analytics.json").write_text("{half")
