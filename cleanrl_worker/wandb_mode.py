@@ -9,6 +9,7 @@ from __future__ import annotations
 import netrc
 import os
 import re
+import shlex
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from cleanrl_worker.redact import HIDDEN
 DEFAULT_BASE_URL = "https://api.wandb.ai"
 RUN_FOLDER = re.compile(r"(offline-)?run-\d{8}_\d{6}-([A-Za-z0-9_.\-]+)")
 _LOCAL = ("127.0.0.1", "localhost", "::1")
-_RUN_URL = re.compile(rb"https?://[^\s/@]{1,253}/([\w.\-]{1,128})/([\w.\-]{1,128})/runs/([\w.\-]{1,128})")
+_RUN_URL = re.compile(rb"https?://[!-.0-?A-~]{1,253}/([\w.\-]{1,128})/([\w.\-]{1,128})/runs/([\w.\-]{1,128})")
 _MAX_LOG_BYTES = 1024 * 1024
 
 
@@ -204,7 +205,8 @@ def discovered(
         "entity": entity or None,
         "project": project or None,
         "runs": listed,
-        "sync_command": " && ".join(f"wandb sync {path}" for path in offline) or None,  # one torn part stops a list
+        # One command for each: one torn part stops a list. Quoted: a folder's name may be anybody's.
+        "sync_command": " && ".join(f"wandb sync {shlex.quote(path)}" for path in offline) or None,
     }
 
 

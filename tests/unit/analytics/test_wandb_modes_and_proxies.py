@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import shlex
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,3 +217,18 @@ def test_the_probe_of_a_closed_door_names_the_cause() -> None:
     assert "could not be reached" in sentence
     assert "hunter22" not in sentence
     assert probe({"WANDB_BASE_URL": "file:///etc/passwd"}, {})[0] is False
+
+
+def test_a_folders_name_is_no_command(tmp_path: Path) -> None:
+    (tmp_path / "a; touch b" / "offline-run-20260102_000000-abc").mkdir(parents=True)
+    analytics.write_manifest(tmp_path, {"run_id": "abc"})
+    command = json.loads((tmp_path / "analytics.json").read_text())["artifacts"]["wandb"]["sync_command"]
+    assert shlex.split(command) == ["wandb", "sync", "a; touch b/offline-run-20260102_000000-abc"]
+
+
+@pytest.mark.parametrize(
+    "said", [b"https://\xff/a/b/runs/abc", "https://\u00fc/a/b/runs/abc".encode(), b"https://\x1b[1m/a/b/runs/abc"]
+)
+def test_an_address_that_no_record_could_hold_is_none(said: bytes) -> None:
+    assert wandb_mode.url_in(b"View run at " + said, "abc") is None
+    assert wandb_mode.url_in(said + b" https://wandb.ai/a/b/runs/abc", "abc") == "https://wandb.ai/a/b/runs/abc"
