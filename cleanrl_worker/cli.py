@@ -11,6 +11,8 @@ import contextlib
 import json
 import logging
 import os
+import re
+import shlex
 import signal
 import sys
 import threading
@@ -47,7 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
     what.add_argument("--seed", help="from 0", metavar="N")
     what.add_argument("--run-id", help="letters, digits, '.', '_', '-'; a new ULID when none is given")
     what.add_argument("--worker-id")
-    what.add_argument("--extras", metavar="JSON", help="an object that is merged over the config's extras")
+    what.add_argument(
+        "--extras", metavar="JSON", help="merged over the config's extras; flags of the algorithm go into algo_params"
+    )
     what.add_argument("--policy-path", metavar="PATH", help="a trained model, for evaluation and interactive mode")
     resources = parser.add_argument_group("resources and artifacts")
     resources.add_argument("--gpus", metavar="N", help="GPUs that the run may use; 0 keeps it on the CPU")
@@ -108,7 +112,10 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(_unknown(unknown, re.findall(r"--([a-z-]+)", parser.format_usage())))
     _set_up_logging(verbose=arguments.verbose)
     if arguments.interactive:
         return _interactive(arguments)
@@ -127,6 +134,27 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.dry_run or arguments.check:
         return _dry_run(config, options, check=arguments.check, summary=arguments.emit_summary)
     return _run(config, options, arguments)
+
+
+def _unknown(words: Sequence[str], known: Sequence[str]) -> str:
+    """What to write instead of words that are no flags of ours: misspelt ones, or the algorithm's."""
+    import difflib
+
+    if not words[0].startswith("--"):
+        return f"{words[0]!r} belongs to no flag: leave it out, or quote a value that has spaces in it"
+    name, is_given, value = words[0][2:].partition("=")
+    if close := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+        return f"there is no --{name}; did you mean --{close[0]}?"
+    if not is_given and len(words) > 1 and not words[1].startswith("--"):
+        is_given, value = "=", words[1]
+    meant: Any = value
+    if is_given:
+        with contextlib.suppress(ValueError):
+            meant = json.loads(value)
+    else:
+        name, meant = name.removeprefix("no-"), not name.startswith("no-")
+    extras = shlex.quote(json.dumps({"algo_params": {name: meant}}))
+    return f"there is no --{words[0][2:].partition('=')[0]} here; a flag of the algorithm is given as --extras {extras}"
 
 
 def _run(config: CleanRLWorkerConfig, options: RunOptions, arguments: argparse.Namespace) -> int:

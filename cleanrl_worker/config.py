@@ -191,6 +191,9 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+_EXAMPLE = '{"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 100000}'
+
+
 def _read_json(path: Path) -> Any:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
@@ -201,7 +204,9 @@ def _read_json(path: Path) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise ConfigError([f"{path}: is not JSON: {error}"]) from None
+        if b"kind: CleanRLRun" in text:
+            raise ConfigError([f"{path}: is a manifest: `kubectl apply -f` takes it, the worker takes JSON"]) from None
+        raise ConfigError([f"{path}: is not JSON: {error}; write an object such as {_EXAMPLE}"]) from None
 
 
 def _script_of(section: Mapping[str, Any]) -> str | None:

@@ -179,6 +179,26 @@ def test_what_can_not_run_says_why_before_anything_starts(
     assert not (tmp_path / "var").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        (["--total-timestep", "9"], "did you mean --total-timesteps?"),
+        (["--continu"], "did you mean --continue?"),
+        (["--learning-rate", "1e-3"], """--extras '{"algo_params": {"learning-rate": 0.001}}'"""),
+        (["--num_envs=8", "--gamma", "0.9"], """--extras '{"algo_params": {"num_envs": 8}}'"""),
+        (["--no-anneal-lr"], """--extras '{"algo_params": {"anneal-lr": false}}'"""),
+        (["--exp-name", "mine"], """--extras '{"algo_params": {"exp-name": "mine"}}'"""),
+        (["ppo"], "'ppo' belongs to no flag"),
+    ],
+)
+def test_a_flag_that_is_none_of_the_workers_is_answered_with_what_to_write(
+    cli: Cli, flags: list[str], remedy: str
+) -> None:
+    ended = cli("--algo", "ppo", "--env-id", "CartPole-v1", "--total-timesteps", "9", *flags)
+    assert ended.returncode == 2
+    assert remedy in ended.stderr.splitlines()[-1]
+
+
 def test_a_missing_requirement_set_is_named_with_its_command(cli: Cli, tmp_path: Path, plugin_path: Path) -> None:
     """A Python that can't find ale_py stands in for one where it is not installed."""
     (tmp_path / "hide").mkdir()
