@@ -145,8 +145,8 @@ def algorithm_page(name: str, schema: dict[str, Any]) -> str:
             f"({'; '.join(FAMILIES[each] for each in schema['requirements'] if each in FAMILIES)})"
         ),
         "",
-        "Flags are given as `algoParams` of a run, with dashes or underscores, as `extras.algo_params` of a worker's configuration, or",
-        f"on the command line of `python -m cleanrl_worker.algorithms.{name}`.",
+        "Flags are given as `algoParams` of a run, with dashes or underscores, as `extras.algo_params` of a worker's",
+        f"configuration, or on the command line of `python -m cleanrl_worker.algorithms.{name}`.",
         "",
         "```yaml",
         f"spec: {{algo: {name}, envId: {schema['env_id']}, totalTimesteps: {schema['total_timesteps']}}}",
