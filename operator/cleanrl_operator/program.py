@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from cleanrl_operator.announce import Announcer
@@ -41,7 +42,7 @@ from cleanrl_operator.reconcile import Reconciler
 from cleanrl_operator.run import RUN_UID_LABEL
 from cleanrl_operator.secure import SecureMetrics
 from cleanrl_operator.settings import Settings
-from cleanrl_operator.watchdog import Watchdog, pods_of, runs_of
+from cleanrl_operator.watchdog import Watchdog, Watched, pods_of, runs_of
 
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 60.0
@@ -95,6 +96,16 @@ class Operator:
     def run_deleted(self, body: Mapping[str, Any]) -> None:
         """A run was seen to go."""
         self._run_noted(body)
+        self._forget(body)
+
+    def _run_gone(self, uid: str) -> None:
+        """A run is there no more, whose end the watch has not shown."""
+        body = self.cache.run_by_uid(uid)
+        if body is not None:
+            log.info("%(namespace)s/%(name)s was deleted while nothing was heard of it", body["metadata"])
+            self._forget(body)
+
+    def _forget(self, body: Mapping[str, Any]) -> None:
         key = self.cache.drop_run(body)
         self.book.forget(body["metadata"]["uid"])
         if self.cache.run(key) is None:  # else a new run has taken the name already
@@ -213,8 +224,14 @@ class Operator:
         await self._until_answered(pods.fill)
         self._watchdog = Watchdog(
             self.kube,
-            [(path, "", lambda: runs_of(self.cache)) for path in self._paths(*RUNS)]
-            + [(path, RUN_UID_LABEL, lambda: pods_of(self.cache)) for path in self._paths(*PODS)],
+            [
+                Watched(path, "", partial(runs_of, self.cache, _namespace(path)), self._run_gone)
+                for path in self._paths(*RUNS)
+            ]
+            + [
+                Watched(path, RUN_UID_LABEL, partial(pods_of, self.cache, _namespace(path)))
+                for path in self._paths(*PODS)
+            ],
             seconds=float(settings.watch_check_seconds),
         )
         self._spawn("queue", self.queue.run())

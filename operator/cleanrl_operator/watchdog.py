@@ -1,9 +1,12 @@
-"""Notices a watch that has died: compares, now and then, what the API server has with what the watches have shown.
+"""Notices what a watch has missed: compares, now and then, what the API server has with what the watches have shown.
 
 A watch may end, or go silent, without an error anywhere. One that has shown nothing for a minute is doubted: the metadata of
 its objects is listed (page by page, nothing but metadata), and an object that was newer than ours in two such looks in a row
 means that the watch is dead. The health endpoint says so until the process is restarted. In a busy fleet little is listed: the
 progress that we write ourselves comes back through the runs' watch all the time, and the pods' has its bookmarks.
+
+A watch that lives may still have missed an end: one that is too far behind begins anew with a list, which has nothing to say
+of what was deleted before. So each fifth look lists all, and what is there no more is told as gone.
 """
 
 from __future__ import annotations
@@ -20,21 +23,31 @@ from cleanrl_operator.kube import Kube, KubeError
 log = logging.getLogger(__name__)
 Seen = dict[str, int]
 """Resource versions by UID."""
+ALL_EVERY = 5
+"""So many looks until one at all collections, lively ones too."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A collection: its path and selector, what its watch has shown, and who is told the UIDs of what is gone."""
+
+    path: str
+    selector: str
+    shown: Callable[[], Seen]
+    gone: Callable[[str], object] | None = None
 
 
 @dataclass
 class Watchdog:
-    """`collections` are the paths that are watched, with the selector and what the watch has shown of them.
-
-    `noted` has to be called when a watch shows something.
-    """
+    """Compares. `noted` has to be called when a watch shows something."""
 
     kube: Kube
-    collections: list[tuple[str, str, Callable[[], Seen]]]
+    collections: list[Watched]
     seconds: float = 60.0
     dead: str = ""
     """Which watch is dead; empty while none is."""
     looked_at: float = field(default_factory=time.monotonic)
+    _looks: int = 0
     _behind: dict[str, Seen] = field(default_factory=dict)
     _shown: set[str] = field(default_factory=set)
 
@@ -54,15 +67,22 @@ class Watchdog:
     async def look(self) -> None:
         """One comparison of what is doubted."""
         shown_since, self._shown = self._shown, set()
-        for path, selector, shown in self.collections:
+        self._looks += 1
+        for watched in self.collections:
+            path = watched.path
             if path in shown_since:
                 self._behind.pop(path, None)
-                continue
+                if self._looks % ALL_EVERY:
+                    continue
+            known = watched.shown()
             there: Seen = {}
-            async for item in self.kube.list(path, selector=selector, metadata_only=True):
+            async for item in self.kube.list(path, selector=watched.selector, metadata_only=True):
                 metadata = item["metadata"]
                 there[metadata["uid"]] = int(metadata["resourceVersion"])
-            ours = shown()
+            if watched.gone is not None:
+                for uid in known.keys() - there.keys():
+                    watched.gone(uid)
+            ours = watched.shown()
             behind = {uid: version for uid, version in there.items() if ours.get(uid, 0) < version}
             before = self._behind.get(path, {})
             missed = [uid for uid, version in behind.items() if uid in before and ours.get(uid, 0) < before[uid]]
@@ -82,11 +102,11 @@ def versions_of(bodies: Iterable[object]) -> Seen:
     return seen
 
 
-def runs_of(cache: Cache) -> Seen:
-    """What the runs' watch has shown."""
-    return versions_of(body for _, body in cache.runs())
+def runs_of(cache: Cache, namespace: str | None) -> Seen:
+    """What the runs' watch has shown, in one namespace or in all."""
+    return versions_of(body for key, body in cache.runs() if namespace in (None, key[0]))
 
 
-def pods_of(cache: Cache) -> Seen:
-    """What the pods' watch has shown."""
-    return versions_of(cache.all_pods())
+def pods_of(cache: Cache, namespace: str | None) -> Seen:
+    """What the pods' watch has shown, in one namespace or in all."""
+    return versions_of(cache.all_pods(namespace))

@@ -85,6 +85,21 @@ def test_a_dead_watch_is_noticed(make_operator: Any, make_lab: Any, cluster: Any
     operator.kill()
 
 
+def test_a_run_whose_end_nobody_saw_is_forgotten(make_operator: Any, make_lab: Any, cluster: Any) -> None:
+    settings = {"operator_class": "absent", "watch_check_seconds": 1, "lease_seconds": 30}
+    operator = make_operator("absent", faulty=True, **settings).start()
+    lab = make_lab(operator.gateway_port, operator_class="absent")
+    lab.create("gone", cancel=True)
+    lab.until("gone", fsmState="TERM")
+    over = 'cleanrl_operator_runs{outcome="canceled",state="TERM"}'
+    counted = operator.metric(over)
+    with cluster.faults.fault("hang", verb="watch", path="cleanrlruns"):
+        lab.delete("gone")
+        wait_for(lambda: operator.metric(over) == counted - 1, "it is counted still")
+    assert "gone was deleted while nothing was heard of it" in operator.log.read_text()
+    operator.kill()
+
+
 def test_without_the_resource_or_the_rights_it_says_so_and_ends(make_operator: Any, narrow_account: Any) -> None:
     operator = make_operator("narrow", kubeconfig=narrow_account("narrow", []), operator_class="narrow")
     operator.start(wait=False)

@@ -1,4 +1,5 @@
-"""A watch that shows nothing is doubted, and one that misses what the API server has is dead; a lively one costs no list."""
+"""A watch that shows nothing is doubted, and one that misses what the API server has is dead; a lively one costs few lists,
+which tell what went without its knowing."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from cleanrl_operator.watchdog import Seen, Watchdog
+from cleanrl_operator.watchdog import ALL_EVERY, Seen, Watchdog, Watched
 
 PATH = "api/v1/pods"
 
@@ -37,7 +38,8 @@ def shown() -> Seen:
 
 @pytest.fixture
 def dog(server: Server, shown: Seen) -> Watchdog:
-    return Watchdog(server, [(PATH, "", lambda: shown)])  # type: ignore[arg-type]  # of a client it needs no more
+    watched = Watched(PATH, "", lambda: dict(shown), shown.pop)
+    return Watchdog(server, [watched])  # type: ignore[arg-type]  # of a client it needs no more
 
 
 def look(dog: Watchdog) -> str:
@@ -76,3 +78,24 @@ def test_another_watchs_news_prove_nothing(dog: Watchdog, server: Server) -> Non
         dog.noted("api/v1/namespaces/other/pods")
         look(dog)
     assert dog.dead
+
+
+def test_what_a_lively_watch_did_not_see_go_is_told_in_a_while(dog: Watchdog, shown: Seen) -> None:
+    shown["deleted before the watch began anew"] = 1
+    for _ in range(ALL_EVERY):
+        assert len(shown) == 2
+        dog.noted(PATH)
+        assert not look(dog)
+    assert shown == {"a": 1}
+
+
+def test_what_comes_while_all_is_listed_is_not_gone(dog: Watchdog, server: Server, shown: Seen) -> None:
+    class Slow(Server):
+        async def list(self, path: str, *, selector: str, metadata_only: bool) -> AsyncIterator[dict[str, Any]]:
+            async for item in super().list(path, selector=selector, metadata_only=metadata_only):
+                yield item
+            shown["new"] = 7
+
+    dog.kube = Slow()  # type: ignore[assignment]  # as above
+    look(dog)
+    assert shown == {"a": 1, "new": 7}
