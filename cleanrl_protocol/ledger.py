@@ -55,24 +55,22 @@ class Ledger:
         """
         if not 0 <= after < number:
             return Arrival.GAP
-        if scalars:
-            # Scalars are state: one that was held back arrives behind later events and still counts, if it is the
-            # newest.
-            if number <= self.newest_scalars:
-                return Arrival.DUPLICATE
-        elif number <= self.received:
+        # Scalars are state: one that was held back arrives behind later events and still counts, if it is the newest. And
+        # one that arrived before a reconnect comes again, with what was never made safe: what follows counts on it.
+        known = number <= (self.newest_scalars if scalars else self.received)
+        if known and number <= self.received:
             return Arrival.DUPLICATE
         if after > self.received:
             return Arrival.GAP
         if scalars:
-            self.newest_scalars = number
+            self.newest_scalars = max(self.newest_scalars, number)
         if number == 1 and not self.epoch:
             self.epoch = epoch
         self.received = max(self.received, number)
         if hold:
             self._uncommitted.append(number)
         self._settle()
-        return Arrival.NEW
+        return Arrival.DUPLICATE if known else Arrival.NEW
 
     def commit(self, number: int) -> int:
         """Everything up to `number` has been stored: the number to acknowledge."""
