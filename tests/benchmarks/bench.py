@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_rows import COMMANDS, ROWS, Row
+from jobs import saying_when_stopped
 from records import Records
 from reporting import commit, machine
 from robust import interval, iqm, normalised
@@ -212,7 +213,9 @@ def collect(pages: Path, *, measured_only: bool = False) -> str:
         if row.area == "Learning" and row is [each for each in rows if each.area == "Learning"][-1]:
             body += ["", *learning(pages)]
     others = sorted(path.name for path in pages.glob("*.md") if path.name != "README.md")
-    lines += [f"Of {len(rows)} promises {kept} are met, {missed} missed, {unknown} not measured."]
+    plain = len(rows) - kept - missed - unknown
+    beside = f" {plain} figures more have no target." if plain else ""
+    lines += [f"Of {len(rows) - plain} promises {kept} are met, {missed} missed, {unknown} not measured.{beside}"]
     tail = ["", "## Pages", "", *(f"- [{name.removesuffix('.md')}]({name})" for name in others)]
     return "\n".join([*lines, *body, *tail]) + "\n"
 
@@ -250,4 +253,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(saying_when_stopped(main, "what had ended by then is kept, and --collect shows it"))

@@ -31,6 +31,7 @@ from typing import Any
 
 import aiohttp
 import chaos_real
+from jobs import saying_when_stopped
 from operator_fleet import Player, bound_token
 from operator_lab import (
     Audit,
@@ -594,6 +595,8 @@ def main() -> int:
     parser.add_argument("--keep-log", type=Path, help="where the operator's log goes")
     parser.add_argument("--out", type=Path, default=None, help="where results go instead of docs/benchmarks")
     args = parser.parse_args()
+    if min(args.runs, args.real) < 0 or not args.minutes > 0:
+        parser.error("--runs and --real take 0 or more, --minutes more than 0")
     print(f"seed {args.seed}: repeat with --seed {args.seed} --runs {args.runs} --real {args.real} --minutes {args.minutes:g}",
           flush=True)  # fmt: skip
     good = True
@@ -618,4 +621,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(saying_when_stopped(main, "the seed above draws the same faults again"))

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -71,6 +71,15 @@ def end_by_exception() -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, stop)
+
+
+def saying_when_stopped(main: Callable[[], int], what_next: str) -> int:
+    """The exit code of a command; Ctrl-C is a person's choice and no fault, so it gets a sentence instead of a traceback."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        print(f"\nstopped; {what_next}", file=sys.stderr)
+        return 130
 
 
 def read_curve(folder: Path, tag: str = "charts/episodic_return") -> tuple[list[int], list[float]]:

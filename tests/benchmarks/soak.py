@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 from chaos import Patient
+from jobs import saying_when_stopped
 from operator_fleet import Player, _talk, bound_token
 from operator_lab import (
     Client,
@@ -216,33 +217,33 @@ async def stretch(args: argparse.Namespace, minutes: float, number: int) -> None
             crowd = Crowd(made, Patient(client), operator, args.live, number)
             keeping = asyncio.create_task(crowd.keep())
             began, said = time.monotonic(), 0.0
-            while (passed := (time.monotonic() - began) / 60) < minutes:
-                await asyncio.sleep(SAMPLE_SECONDS)
-                if operator.keep_alive():
-                    number += 1  # another process: its memory has nothing to do with the last one's
-                    restarts.append(f"after {passed:.1f} min: {last_word(operator.log.read_text())}")
-                    note(f"the operator had ended {restarts[-1]}")
-                    await until_async(operator.leads, "the operator leads again", 300)
-                noted = {"stretch": number, "minute": round(passed, 3), **sample(operator, crowd)}
-                record.write(json.dumps(noted) + "\n")
-                record.flush()
-                if passed - said > 1:
-                    said = passed
-                    note(f"{passed:.0f} of {minutes:.0f} min: {noted}")
-                if keeping.done():
-                    await keeping
-            keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeping
-        odd = unexplained(operator.log.read_text())
-        ending = {
-            "stretch": number,
-            "wrong": crowd.wrong[:20],
-            "restarts": restarts,
-            "unexplained": dict(odd.most_common(20)),
-            **surroundings(),
-        }
-        record.write(json.dumps(ending) + "\n")
+            try:
+                while (passed := (time.monotonic() - began) / 60) < minutes:
+                    await asyncio.sleep(SAMPLE_SECONDS)
+                    if operator.keep_alive():
+                        number += 1  # another process: its memory has nothing to do with the last one's
+                        restarts.append(f"after {passed:.1f} min: {last_word(operator.log.read_text())}")
+                        note(f"the operator had ended {restarts[-1]}")
+                        await until_async(operator.leads, "the operator leads again", 300)
+                    noted = {"stretch": number, "minute": round(passed, 3), **sample(operator, crowd)}
+                    record.write(json.dumps(noted) + "\n")
+                    record.flush()
+                    if passed - said > 1:
+                        said = passed
+                        note(f"{passed:.0f} of {minutes:.0f} min: {noted}")
+                    if keeping.done():
+                        await keeping
+            finally:  # what went wrong before it was stopped counts too
+                keeping.cancel()
+                await asyncio.gather(keeping, return_exceptions=True)
+                ending = {
+                    "stretch": number,
+                    "wrong": crowd.wrong[:20],
+                    "restarts": restarts,
+                    "unexplained": dict(unexplained(operator.log.read_text()).most_common(20)),
+                    **surroundings(),
+                }
+                record.write(json.dumps(ending) + "\n")
         if args.keep_log:
             args.keep_log.write_text(operator.log.read_text())
         operator.stop()
@@ -275,15 +276,24 @@ def crowded_from(samples: list[Object]) -> float:
     return float(min(line["minute"] for line in samples if line["talking"] >= ALL_THERE * most))
 
 
+class TooShort(Exception):
+    """There is nothing to judge yet; the message says what to do."""
+
+
 def judge(lines: list[Object]) -> list[Figure]:
-    """The record as figures."""
+    """The record as figures. Raises TooShort."""
     samples = [line for line in lines if "memory" in line]
     endings = [line for line in lines if "unexplained" in line]
     begins = {each: crowded_from([line for line in samples if line["stretch"] == each]) for each in lasted(lines)}
     cold = {each: begins[each] + min(WARM_UP_MINUTES, minutes / 4) for each, minutes in lasted(lines).items()}
     warm = [line for line in samples if line["minute"] >= cold[line["stretch"]]]
     minutes = sum(lasted(lines).values())
-    live = float(np.median([line["talking"] for line in warm])) if warm else 0.0
+    if not warm:
+        raise TooShort(
+            f"{minutes:.1f} minutes are too few to judge, since all runs have to live for a while: ask for 5 with "
+            "--minutes 5, or for more; what is in the record counts"
+        )
+    live = float(np.median([line["talking"] for line in warm]))
     figures = [
         Figure("minutes", f"{minutes:.0f}", "at least 120", minutes >= 119),
         Figure("live runs, median", f"{live:.0f}", "about 200", live >= 190),
@@ -322,8 +332,10 @@ def judge(lines: list[Object]) -> list[Figure]:
 def _slope_of(samples: list[Object], key: str, unit: str) -> tuple[str, bool | None]:
     """The slope in words, and whether it is flat or falling."""
     rise, low, high = slope([line["minute"] for line in samples], [line[key] for line in samples])
+    if np.isnan(rise):
+        return "too few minutes to say", None
     text = f"{rise:+.2f} {unit} an hour ({low:+.2f} to {high:+.2f}) from minute {samples[0]['minute']:.0f} on"
-    return text, None if np.isnan(rise) else low <= 0
+    return text, low <= 0
 
 
 def _last(samples: list[Object], number: int, key: str) -> int:
@@ -344,6 +356,8 @@ def main() -> int:
     parser.add_argument("--keep-log", type=Path, help="where the operator's log goes")
     parser.add_argument("--out", type=Path, default=None, help="where results go instead of docs/benchmarks")
     args = parser.parse_args()
+    if not args.minutes > 0 or args.live < 1:
+        parser.error("--minutes takes more than 0, --live 1 or more")
     args.record.parent.mkdir(parents=True, exist_ok=True)
     if args.fresh:
         args.record.unlink(missing_ok=True)
@@ -354,7 +368,13 @@ def main() -> int:
     if left > 1:
         note(f"{sum(done.values()):.0f} min are in the record, {left:.0f} to go; load {facts['load']}")
         asyncio.run(stretch(args, left, max(done, default=0) + 1))
-    figures = judge(_read(args.record))
+    elif done:
+        note(f"{args.record} holds {sum(done.values()):.0f} min already: nothing is run; --fresh forgets them")
+    try:
+        figures = judge(_read(args.record))
+    except TooShort as short:
+        print(f"soak: {short}", file=sys.stderr)
+        return 1
     part = {"title": f"{args.live} live runs", **facts, "figures": [dataclasses.asdict(figure) for figure in figures]}
     publish_figures("soak", "Soak: many live runs with churn", __doc__ or "", {"soak": part}, args.out)
     return 1 if any(figure.good is False and figure.target == "0" for figure in figures) else 0
@@ -365,4 +385,4 @@ def _read(path: Path) -> list[Object]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(saying_when_stopped(main, "the same command goes on with its record"))

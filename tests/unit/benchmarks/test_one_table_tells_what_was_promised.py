@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,14 @@ def test_what_was_not_measured_is_not_met(bench: Any, pages: Path) -> None:
     assert rows(page, "dqn, steps")[0][2] == "not measured"
     summary = next(line for line in page.splitlines() if line.startswith("Of "))
     assert " 2 are met, 2 missed" in summary
+
+
+def test_the_summary_adds_up(bench: Any) -> None:
+    """Figures without a target are neither met nor missed, and no promises."""
+    summary = next(line for line in bench.collect(bench.PAGES).splitlines() if line.startswith("Of "))
+    numbers = [int(number) for number in re.findall(r"\d+", summary)]
+    assert numbers[0] == sum(numbers[1:4])
+    assert summary.endswith("figures more have no target.")
 
 
 def test_the_short_form_speaks_only_of_what_it_measured(bench: Any, pages: Path) -> None:

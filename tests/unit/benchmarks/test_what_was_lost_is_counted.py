@@ -125,6 +125,36 @@ def test_a_soak_is_judged_from_when_all_of_its_runs_live(load: Any) -> None:
     assert not next(figure for figure in soak.judge(rising) if figure.name == "memory, slope").good
 
 
+@pytest.mark.parametrize("minutes", [0, 1, 3])
+def test_a_soak_too_short_to_judge_says_how_long_it_has_to_be(load: Any, minutes: int) -> None:
+    """Its runs are still arriving: nothing was seen with all of them there."""
+    arriving = [
+        {"stretch": 1, "minute": tick / 6, "talking": tick, "memory": 90.0, "sockets": 9, "descriptors": 9, "cpu": 1.0}
+        for tick in range(6 * minutes)
+    ]
+    soak = load("soak")
+    with pytest.raises(soak.TooShort, match="--minutes 5"):
+        soak.judge(arriving)
+
+
+def test_a_soak_of_three_minutes_shows_figures_and_no_slope(load: Any) -> None:
+    soak = load("soak")
+    steady = {
+        "stretch": 1,
+        "talking": 5,
+        "memory": 90.0,
+        "sockets": 9,
+        "descriptors": 9,
+        "cpu": 1.0,
+        "ended": 1,
+        "load": 1,
+    }
+    figures = {figure.name: figure for figure in soak.judge([{**steady, "minute": tick / 6} for tick in range(18)])}
+    assert figures["operator's memory after the first minutes"].measured == "90 to 90 MiB"
+    assert figures["memory, slope"].measured == "too few minutes to say"
+    assert figures["memory, slope"].good is None
+
+
 def test_of_a_long_soak_the_second_half_is_judged(load: Any) -> None:
     """A process finds its size in the first hour; what leaks does so in the second too."""
     chance = random.Random(0)
