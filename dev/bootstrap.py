@@ -123,7 +123,12 @@ def find_uv() -> str:
 
 def make_virtual_environment(home: Path) -> None:
     """A virtual environment with pip; on Debian the parts it needs may have to be installed first."""
-    home.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(
+            f"{home.parent} can't be made ({error.strerror}): set XDG_CACHE_HOME to a folder of yours"
+        ) from None
     command = [sys.executable, "-m", "venv", str(home)]
     if subprocess.run(command, capture_output=True, check=False).returncode == 0:
         return

@@ -128,14 +128,19 @@ def known_clusters() -> list[str]:
 @contextlib.contextmanager
 def locked(layout: Layout, *, wait: bool = False) -> Iterator[None]:
     """Hold the cluster's lock; with another command at work on the same name, say so instead of waiting."""
-    try:
-        with exclusive(layout.lock_file, wait=wait, keep=layout.root.exists):
-            yield
-    except BlockingIOError as error:
-        raise Busy(
-            f"Another devcluster command (process {error.strerror}) is at work on cluster {layout.name!r}: "
-            "wait for it to end, or choose another --name."
-        ) from None
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(exclusive(layout.lock_file, wait=wait, keep=layout.root.exists))
+        except BlockingIOError as error:
+            raise Busy(
+                f"Another devcluster command (process {error.strerror}) is at work on cluster {layout.name!r}: "
+                "wait for it to end, or choose another --name."
+            ) from None
+        except OSError as error:
+            raise ClusterError(
+                f"{layout.lock_file.parent} can't be written ({error.strerror}): set XDG_STATE_HOME to a folder of yours."
+            ) from None
+        yield
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from devcluster import netpol, surroundings
+from devcluster import Cluster, netpol, surroundings
 from devcluster.errors import ClusterError
 from devcluster.spec import Options
 
@@ -61,3 +61,9 @@ def test_network_policies_that_the_kernel_can_not_enforce(monkeypatch: pytest.Mo
     monkeypatch.setattr(netpol, "supported", lambda: "NetworkPolicy can't be enforced: no queue")
     with pytest.raises(ClusterError, match=r"can't be enforced: no queue\.$"):
         surroundings.check(Options(node=True, netpol=True))
+
+
+def test_a_folder_for_clusters_that_can_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nobody")
+    with pytest.raises(ClusterError, match=r"^/proc/nobody/devcluster can't be written .*: set XDG_STATE_HOME"):
+        Cluster("no-home").down()

@@ -94,3 +94,15 @@ def test_without_root_missing_packages_are_named_once(
     assert answer.count("\n") == 1
     assert "libqt5gui5" in answer
     assert "not root" in answer
+
+
+def test_a_home_that_can_not_be_written_is_said_with_the_way_out(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nobody")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**12, 0, 10**12))
+    assert bootstrap.main() == 1
+    answer = capsys.readouterr().err
+    assert answer.count("\n") == 1
+    assert "set XDG_CACHE_HOME to a folder of yours" in answer
