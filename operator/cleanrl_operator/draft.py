@@ -210,7 +210,11 @@ class Draft:
 
     def take_progress(self, session: SessionFacts) -> None:
         """How far the worker is; the sample keeps its time while nothing has changed."""
-        if session.step == 0 and session.steps_per_second is None and session.stage is None:
+        known = self.status.progress
+        stage = (
+            known.stage if known is not None else None
+        )  # of which a session knows that begins where the status stands
+        if session.step == 0 and session.steps_per_second is None and session.stage in (None, stage):
             return
         asked = self.spec.total_timesteps if self.spec.mode in TRAINING else 0
         total, rate = session.total or asked, session.steps_per_second
@@ -225,7 +229,6 @@ class Draft:
             episodic_return=_readable(session.episodic_return),
             stage=session.stage,
         )
-        known = self.status.progress
         if known is None or known.model_copy(update={"updated_at": None}).dump() != sample.dump():
             self.set(progress=sample.model_copy(update={"updated_at": self.now}))
         self.refill(session.step)

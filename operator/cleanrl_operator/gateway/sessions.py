@@ -143,6 +143,7 @@ class SessionBook:
                 started_at=status.exec_started_at if status.fsm_state in (State.EXEC, State.PAUSE) else None,
                 paused=status.fsm_state == State.PAUSE,
                 stage=status.progress.stage if status.progress is not None else None,
+                stages_done=status.progress.percent / 100 if status.progress is not None else 0.0,
                 checkpoint_failure=conditions.message_of(status, conditions.CHECKPOINT_FAILED)
                 if known and known.registered_at
                 else "",

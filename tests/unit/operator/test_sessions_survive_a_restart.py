@@ -6,7 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from cleanrl_operator.api.status import ProgressStatus
 from cleanrl_operator.decision import Desired
+from cleanrl_operator.facts import Facts, PodFacts, PodSituation
+from cleanrl_operator.fsm import decide
 from cleanrl_operator.gateway.sessions import HEARTBEAT_SECONDS, TAKEOVER_GRACE, SessionBook
 from cleanrl_operator.run import Run
 
@@ -51,6 +54,41 @@ def test_a_paused_worker_is_not_woken_by_a_restart(book: SessionBook) -> None:
     assert session.desired == Desired(pause=True)
     assert session.facts.paused
     assert session.generation == 3
+
+
+STAGED: dict[str, tuple[dict[str, Any], str, float]] = {
+    "of steps": ({"mode": "curriculum", "curriculum": {"preset": "babyai-goto"}, "pause": True}, "PAUSE", 60.0),
+    "of phases": ({"mode": "script", "script": {"path": "/opt/phases.sh"}}, "EXEC", 50.0),
+}
+"""By what its share is of: the spec, the state, and the share after one step more."""
+
+
+@pytest.mark.parametrize("which", STAGED)
+def test_a_restart_takes_nothing_back_of_what_was_told_of_a_run_with_stages(book: SessionBook, which: str) -> None:
+    spec, state, share = STAGED[which]
+    told = {
+        "step": 5,
+        "percent": 50.0,
+        "stage": "2/4 B",
+        "episodicReturn": 0.5,
+        "stepsPerSecond": 3.0,
+        "updatedAt": NOW,
+    }
+    stored = {"registeredAt": NOW, "lastEvent": 9, "logEpoch": 7}
+    step = {"from": "RDY", "to": state, "at": NOW, "attempt": 1, "reason": "RunStarted"}
+    known = run(spec, fsmState=state, session=stored, progress=told, execStartedAt=NOW, transitions=[step])
+    session, _ = book.register(known, "p1", REQUEST)
+
+    def progress() -> ProgressStatus | None:
+        facts = Facts(pod=PodFacts(PodSituation.RUNNING, uid="p1"), session=book.facts(known))
+        return decide(known.spec, known.status, facts, datetime.now(UTC), generation=3, run_id="r").status.progress
+
+    assert progress() == known.status.progress
+    figures = {"step": 6, "total": 0, "sps": 1.0, "episodes": 1, "values": {}}
+    book.take(session, Received(10, 9, 1.0, "scalars", figures))
+    newer = progress()
+    assert newer is not None
+    assert (newer.step, newer.stage, newer.percent) == (6, "2/4 B", share)
 
 
 @pytest.mark.parametrize("heard", [True, False])
