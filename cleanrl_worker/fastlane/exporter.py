@@ -1,6 +1,6 @@
 """One HTTP port for a run: `/metrics`, `/healthz`, the pictures `/frame.png` and `/stream`, and `/`, a page that shows them.
 
-    exporter = Exporter(run_id, "0.0.0.0", 9090, state=lambda: RunState(...))
+    exporter = Exporter(run_id, "::", 9090, state=lambda: RunState(...))
     exporter.start()
     ...
     exporter.close()
@@ -43,6 +43,8 @@ __all__ = ["Exporter", "RunState"]
 
 log = logging.getLogger(__name__)
 
+EVERYWHERE = "::"
+"""The host that stands for all addresses of this machine, of whatever family."""
 MAX_STREAMS = 4
 PAGE_SECONDS = 0.5
 """For so long a page of metrics is the same for all who ask."""
@@ -188,6 +190,8 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._deadlines: dict[socket.socket, float] = {}
         """The time by which each connection has to be over."""
+        if host == EVERYWHERE and not socket.has_dualstack_ipv6():
+            host = "0.0.0.0"  # noqa: S104 - as asked for, by a kernel that knows no other
         if ":" in host:
             self.address_family = socket.AF_INET6
         super().__init__((host, port), _Handler)
@@ -197,6 +201,8 @@ class _Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Connections inherit it. The kernel would keep megabytes that nobody reads, for each of them, on the pod's account.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]

@@ -94,7 +94,7 @@ def _worker(run: Run, settings: Settings, image: str, attempt: int, source: Sour
         "CLEANRL_RECORD_PATH": "/dev/termination-log",
         "CLEANRL_TOKEN_FILE": f"{TOKEN_FOLDER}/token",
         "CLEANRL_METRICS_PORT": str(settings.metrics_port),
-        "CLEANRL_METRICS_HOST": "0.0.0.0",  # noqa: S104 - the pod's own address; frames stay on loopback
+        "CLEANRL_METRICS_HOST": "::",  # the pod's own address, of whatever family; frames stay on loopback
         "CLEANRL_GRACE_SECONDS": str(settings.grace_seconds),
         "CLEANRL_CHECKPOINT_EVERY_STEPS": str(checkpoint.every_steps),
         "CLEANRL_CHECKPOINT_EVERY_SECONDS": str(checkpoint.every_seconds),

@@ -37,7 +37,7 @@ class Harness:
     def __init__(self, run_id: str) -> None:
         self.state = RunState(info={"run_id": run_id}, step=5, total_steps=10)
         self.publisher = Publisher(FastLaneSettings(run_id, True, "single", 0, 1, 1, 0.0, 256))
-        self.exporter = Exporter(run_id, "0.0.0.0", 0, lambda: self.state)
+        self.exporter = Exporter(run_id, "::", 0, lambda: self.state)
         self.exporter.start()
 
     def get(self, path: str, host: str = "127.0.0.1", headers: dict[str, str] | None = None) -> tuple[int, bytes]:
@@ -129,6 +129,30 @@ def test_a_web_page_with_a_name_of_its_own_sees_no_frames(harness: Harness) -> N
     harness.publisher.frame(np.zeros((4, 4, 3), np.uint8))
     assert harness.get("/frame.png", headers={"Host": "evil.example:80"})[0] == 403
     assert harness.get("/frame.png", headers={"Host": "localhost:1"})[0] == 200
+
+
+def test_addresses_of_both_families_are_served_alike(harness: Harness) -> None:
+    harness.publisher.frame(np.zeros((8, 8, 3), dtype=np.uint8))
+    try:
+        socket.create_connection(("::1", harness.exporter.port), timeout=10).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    for host in ("127.0.0.1", "[::1]"):
+        assert harness.get("/metrics", host)[0] == 200, "the kubelet of a cluster of either kind sees the worker alive"
+        assert harness.get("/frame.png", host)[0] == 200, "and so does who forwards a port"
+
+
+def test_a_kernel_without_the_newer_family_is_no_reason_not_to_serve(
+    run_id: str, shm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    exporter = Exporter(run_id, "::", 0, RunState)
+    exporter.start()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/healthz", timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        exporter.close()
 
 
 def test_frames_can_be_exposed_on_purpose(run_id: str, shm: Path) -> None:
