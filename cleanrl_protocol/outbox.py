@@ -92,6 +92,8 @@ class Outbox:
             self._cursor = number_of(event)
             if not is_scalars(event):
                 return self._hand_out(event)
+            if self._newest_scalars is not None and self._cursor < number_of(self._newest_scalars):
+                continue  # passed once more after a cut: newer ones are known, and may have arrived
             if self._held:
                 self.coalesced += 1
             self._newest_scalars, self._held = event, True
