@@ -18,6 +18,7 @@ MAX_MESSAGE = 2000
 MAX_TRANSITIONS = 20
 MAX_URL = 512
 MAX_PATH = 256
+REASON = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 
 Outcome = Literal["completed", "failed", "canceled", "deadline_exceeded", "suspended"]
 """`suspended`: the worker obeyed a request to stop that is no end of the run."""
@@ -92,7 +93,7 @@ class TerminationRecord(_Model):
     outcome: Outcome
     exit_code: Annotated[int, Field(ge=0, le=255)] | None = None
     signal: Annotated[int, Field(ge=1, le=64)] | None = None
-    reason: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")] | None = None
+    reason: Annotated[str, Field(pattern=REASON)] | None = None
     message: Annotated[str, BeforeValidator(_shorten(MAX_MESSAGE)), Field(max_length=MAX_MESSAGE)] = ""
     transitions: Annotated[list[Transition], Field(max_length=MAX_TRANSITIONS)] = []
     last_event: Count = 0

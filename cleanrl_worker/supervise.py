@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import selectors
 import signal
 import socket
@@ -25,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from cleanrl_protocol.record import REASON
 from cleanrl_worker import launcher, link, processes
 from cleanrl_worker.logs import RotatingLog, useful_tail
 from cleanrl_worker.runfolder import reason_of
@@ -503,4 +505,4 @@ def _failure(left: Exit, killed_by: int | None) -> tuple[str, str]:
 
 def _word(value: object, default: str) -> str:
     text = str(value or "")
-    return text if text.isidentifier() and len(text) <= 64 else default
+    return text if re.fullmatch(REASON, text) else default

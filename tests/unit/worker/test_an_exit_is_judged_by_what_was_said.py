@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cleanrl_protocol.record import TerminationRecord
 from cleanrl_worker.supervise import Exit, Stop, deadline_stop, judge, signal_stop
 
 
@@ -50,6 +51,8 @@ CANCEL = Stop("canceled", "Canceled", "asked to", 0)
         (left(3), "failed", 3, "Diverged"),
         (left(3, said={"failing": {"reason": "NaNLoss", "message": "m"}}), "failed", 3, "NaNLoss"),
         (left(1, said={"failing": {"reason": "not a word!", "message": None}}), "failed", 1, "Error"),
+        (left(1, said={"failing": {"reason": "Größe", "message": "m"}}), "failed", 1, "Error"),
+        (left(1, said={"failing": {"reason": "_Own", "message": "m"}}), "failed", 1, "Error"),
         (left(1, said=FINISHED), "failed", 1, "Error"),
         (left(-9), "failed", 137, "Killed"),
         (left(-9, ran_out_of_memory=True), "failed", 137, "OOMKilled"),
@@ -60,6 +63,7 @@ CANCEL = Stop("canceled", "Canceled", "asked to", 0)
 def test_every_way_to_leave(exited: Exit, outcome: str, code: int, reason: str) -> None:
     ending = judge(exited)
     assert (ending.outcome, ending.exit_code, ending.reason) == (outcome, code, reason)
+    TerminationRecord(run_id="r", outcome=ending.outcome, exit_code=ending.exit_code, reason=ending.reason)
     assert ending.message
 
 
