@@ -129,10 +129,14 @@ def _checkout(name: str, folder: str | None) -> Path:
             f"{name!r} runs from an upstream CleanRL checkout: name its folder in {UPSTREAM_DIR} or extras.upstream_dir"
         )
     checkout = Path(folder).absolute()
+    if not exists(checkout / "cleanrl"):
+        raise UnknownAlgorithmError(
+            f"There is no CleanRL checkout at {checkout}: name the folder that holds cleanrl/ in {UPSTREAM_DIR} or "
+            "extras.upstream_dir"
+        )
     script = upstream_script(checkout, name)
     if not is_file(script):
-        files = script.parent.glob("*.py") if exists(script.parent) else ()
-        there = sorted(f"cleanrl.{path.stem}" for path in files)
+        there = sorted(f"cleanrl.{path.stem}" for path in (checkout / "cleanrl").glob("*.py"))
         raise UnknownAlgorithmError(f"There is no cleanrl/{script.name} in {checkout}{_suggest(name, there)}")
     return checkout
 

@@ -66,7 +66,7 @@ def sync(
     if not parts:
         return Synced(True, "W&B has nothing to upload.")
     if not environ.get("WANDB_API_KEY", "").strip():
-        return Synced(False, "W&B keeps the run offline: there is no API key.")
+        return Synced(False, "W&B keeps the run offline: there is no API key; set WANDB_API_KEY to upload it.")
     reached, sentence = wandb_mode.probe(environ, extras or {})
     if not reached:
         return Synced(False, f"W&B keeps the run offline: {sentence}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -107,9 +108,12 @@ def _up(arguments: argparse.Namespace) -> int:
     cluster.up(reuse=arguments.reuse)
     if any(name.lower() == "https_proxy" and value for name, value in os.environ.items()) and options.node:
         sys.stderr.write(f"HTTPS_PROXY is set: add {cluster.spec.address} to NO_PROXY, or clients go the wrong way.\n")
-    sys.stdout.write(f"Cluster {cluster.name!r} is up. Use it with\n  export KUBECONFIG={cluster.kubeconfig}\n")
+    sys.stdout.write(
+        f"Cluster {cluster.name!r} is up. Use it with\n  export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}\n"
+    )
     if options.fault_proxy:
-        sys.stdout.write(f"or, through the fault proxy, with\n  export KUBECONFIG={cluster.faulty_kubeconfig}\n")
+        faulty = shlex.quote(str(cluster.faulty_kubeconfig))
+        sys.stdout.write(f"or, through the fault proxy, with\n  export KUBECONFIG={faulty}\n")
     return 0
 
 

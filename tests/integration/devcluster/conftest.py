@@ -18,8 +18,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A state folder that only this module's clusters use; whatever a failed test left there is ended."""
-    folder = tmp_path_factory.mktemp("state")
+    """A state folder, below a home with a space, that only this module's clusters use; what a failed test left is ended."""
+    folder = tmp_path_factory.mktemp("a home") / "state"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder))
         yield folder

@@ -64,7 +64,10 @@ def test_a_second_cluster_of_one_name_is_refused(pair: tuple[Cluster, Cluster], 
     assert answer.returncode == 1
     assert answer.stderr.count("\n") == 1
     assert "is up already" in answer.stderr
-    assert devcluster("up", "--name", "one", "--reuse").returncode == 0
+    again = devcluster("up", "--name", "one", "--reuse")
+    assert again.returncode == 0
+    setting = shlex.split(again.stdout.splitlines()[1])
+    assert setting == ["export", f"KUBECONFIG={pair[0].kubeconfig}"], "it can be copied as it stands"
     other = devcluster("up", "--name", "one", "--reuse", "--audit-log")
     assert other.returncode == 1
     assert "was made with other options" in other.stderr

@@ -146,7 +146,7 @@ def test_a_summary_is_the_configuration_alone(cli: Cli, tmp_path: Path) -> None:
                 ("ppo", {"mode": "policy_eval", "policy_path": "p" * 300}, "there is no policy at ppp"),
                 ("ppo", {"mode": "resume", "checkpoint_path": "p" * 300}, "there is no checkpoint at ppp"),
                 ("ppo", {"mode": "script", "script_path": "p" * 300}, "there is no script ppp"),
-                ("cleanrl.ppo", {"upstream_dir": "p" * 300}, "There is no cleanrl/ppo.py in /"),
+                ("cleanrl.ppo", {"upstream_dir": "p" * 300}, "There is no CleanRL checkout at /"),
                 ("ppo", {"agent_id": "a\0"}, "extras.agent_id: must not contain a NUL character"),
                 ("cleanrl.ppo", {"algo_params": {"a\0": 1}}, "must not contain a NUL character"),
                 ("cleanrl.ppo", {"algo_params": {"\ud800": 1}}, "expected text that is valid Unicode"),

@@ -64,7 +64,10 @@ def test_pending_are_offline_runs_that_were_never_uploaded(tmp_path: Path) -> No
     (root / "offline-run-20260106_000000-f" / "run-x.wandb").write_bytes(b":W&B\x00\x00\x00")  # killed at once
     (root / "offline-run-20260105_000000-e").symlink_to(root / "offline-run-20260101_000000-a")
     assert [path.name for path in wandb_sync.pending(tmp_path)] == ["offline-run-20260101_000000-a"]
-    assert wandb_sync.sync(tmp_path, {}).message == "W&B keeps the run offline: there is no API key."
+    assert (
+        wandb_sync.sync(tmp_path, {}).message
+        == "W&B keeps the run offline: there is no API key; set WANDB_API_KEY to upload it."
+    )
     assert wandb_sync.sync(tmp_path / "nowhere", {}).done
 
 

@@ -75,6 +75,8 @@ def test_upstream_checkouts(tmp_path: Path) -> None:
         resolve("cleanrl.pppo", str(tmp_path))
     with pytest.raises(UnknownAlgorithmError, match="CLEANRL_UPSTREAM_DIR"):
         resolve("cleanrl.ppo", None)
+    with pytest.raises(UnknownAlgorithmError, match=r"no CleanRL checkout at .*/cleanrl: name the folder that holds"):
+        resolve("cleanrl.ppo", str(tmp_path / "cleanrl"))
 
 
 def test_upstream_scripts_in_folders_of_their_own(tmp_path: Path) -> None:
