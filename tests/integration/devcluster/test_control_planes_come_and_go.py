@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import shlex
 import signal
 import subprocess
 import sys
