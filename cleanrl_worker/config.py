@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import re
@@ -25,6 +26,8 @@ from cleanrl_worker import flags, registry, schedule
 from cleanrl_worker.config_shape import Extras, Job, Switch, Worker, explain, mode_name, show
 from cleanrl_worker.frozen import FrozenDict, freeze, thaw
 from cleanrl_worker.redact import HIDDEN, Redactor
+
+log = logging.getLogger(__name__)
 
 SECRET_EXTRAS = ("wandb_api_key",)
 """Extras that are taken out of `extras` on the way in: they reach the child by its environment only."""
@@ -299,6 +302,7 @@ class _Reader:
         if "metadata" not in self.data:
             worker = {name: self.data[name] for name in (*Worker.model_fields, "extras") if name in self.data}
             self._read_own_words(job)
+            _tell_unknown(self.data)
             return job, worker
         metadata = self.data["metadata"]
         if not isinstance(metadata, Mapping):
@@ -312,6 +316,7 @@ class _Reader:
                 [f"metadata.worker.config missing from trainer config payload: expected an object, got {show(config)}"]
             )
         worker = dict(config)
+        _tell_unknown(config)
         if worker.get("worker_id") is None and isinstance(section.get("worker_id"), str):
             worker["worker_id"] = section["worker_id"]
         extras, script = worker.get("extras") or {}, _script_of(section)
@@ -537,6 +542,17 @@ _SAID_ONCE = ("env_id", "total_timesteps", "seed")
 _SCRIPTED = (None, "train", "script")
 """Modes of a descriptor that names a script instead of a module."""
 _WORKER_OVERRIDES = ("run_id", "algo", "env_id", "total_timesteps", "seed", "worker_id")
+
+
+def _tell_unknown(section: Mapping[str, Any]) -> None:
+    """Keys that nobody reads are no fault, but who wrote one should know: a flag of the algorithm may be among them."""
+    known = {*Worker.model_fields, *Job.model_fields, *(each.name for each in fields(CleanRLWorkerConfig))}
+    if unknown := sorted(show(name) for name in section if name not in known):
+        log.warning(
+            "the configuration's %s mean nothing to the worker and are left out; flags of the algorithm belong into "
+            "extras.algo_params",
+            ", ".join(unknown[:5]),
+        )
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -116,6 +116,20 @@ def test_the_nested_form_with_placeholders() -> None:
     assert config.raw["metadata"]["worker"]["config"]["run_id"] == "${RUN_ID}", "raw stays as it came"
 
 
+@pytest.mark.parametrize("whole", [{**FLAT, "algo_params": {"gamma": 0.9}}, job(algo_params={"gamma": 0.9})])
+def test_what_nobody_reads_is_named(whole: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Flags of the algorithm beside `extras` would be lost without a word."""
+    assert read(whole).algo_params == {}
+    assert "algo_params" in caplog.text
+    assert "extras.algo_params" in caplog.text
+
+
+@pytest.mark.parametrize("whole", [FLAT, JOB, TRAINER_FORM, read(TRAINER_FORM).to_dict()])
+def test_what_is_read_is_not_complained_of(whole: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    read(whole, env={"CLEANRL_RUN_ID": "r"})
+    assert caplog.text == ""
+
+
 def test_a_workers_id_has_no_blanks_around_it() -> None:
     assert read(job(worker_id=" w 1 ")).worker_id == "w 1"
     assert read(job(worker_id="  ")).worker_id is None
