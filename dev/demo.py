@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import io
 import json
 import os
 import shlex
@@ -27,7 +28,7 @@ from devcluster import Cluster, ClusterError, binaries, surroundings
 from devcluster.api import ApiError
 from devcluster.cluster import ESTABLISHED
 from devcluster.images import WORKER
-from devcluster.progress import StepFailed, columns, step
+from devcluster.progress import StepFailed, columns, nobody_reads, step
 
 PROJECT = Path(__file__).resolve().parent.parent
 CHART = PROJECT / "helm" / "cleanrl-operator"
@@ -69,6 +70,8 @@ def main() -> int:
     parser.add_argument("--down", action="store_true", help="remove everything that the demo made")
     parser.add_argument("--values", type=Path, help="values of the chart, such as your registry's images")
     arguments = parser.parse_args()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without the curve's blocks shows question marks
     try:
         if arguments.down:
             return take_down()
@@ -85,7 +88,9 @@ def main() -> int:
     except (Refused, ClusterError, ApiError, StepFailed, binaries.BinaryError) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError) as stop:
+        if isinstance(stop, BrokenPipeError):
+            nobody_reads()
         sys.stderr.write(
             "\ndemo: interrupted. What runs in the cluster goes on: `make demo` starts afresh, `make demo-down` removes it.\n"
         )

@@ -16,7 +16,7 @@ from devcluster.api import ApiError
 from devcluster.cluster import Cluster
 from devcluster.errors import ClusterError
 from devcluster.layout import known_clusters
-from devcluster.progress import StepFailed
+from devcluster.progress import StepFailed, nobody_reads
 from devcluster.spec import Options
 
 DEFAULT_NAME = "default"
@@ -25,22 +25,31 @@ DEFAULT_NAME = "default"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; every failure is one sentence on standard error and a non-zero exit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nobody_reads()
+        code = 0
+    except (ClusterError, ApiError, StepFailed, binaries.BinaryError) as error:
+        sys.stderr.write(f"devcluster: {error}\n")
+        code = 1
+    except OSError as error:
+        sys.stderr.write(f"devcluster: {error.strerror}: {error.filename or 'no file named'}\n")
+        code = 1
+    except KeyboardInterrupt:
+        sys.stderr.write("devcluster: interrupted\n")
+        code = 130
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["binaries"]:
         return binaries.cli_main(arguments[1:])
     parsed = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    try:
-        return int(parsed.run(parsed))
-    except (ClusterError, ApiError, StepFailed, binaries.BinaryError) as error:
-        sys.stderr.write(f"devcluster: {error}\n")
-        return 1
-    except OSError as error:
-        sys.stderr.write(f"devcluster: {error.strerror}: {error.filename or 'no file named'}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("devcluster: interrupted\n")
-        return 130
+    return int(parsed.run(parsed))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -148,6 +148,13 @@ def columns(terminal: TextIO) -> int:
         return 79
 
 
+def nobody_reads() -> None:
+    """After a BrokenPipeError: the reader of stdout, `head` for example, has seen enough, and what is buffered goes nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
 def _write(text: str, say: Callable[[str], None] | None) -> None:
     if say is not None:
         say(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,3 +53,20 @@ def test_a_name_that_is_none(devcluster: Run) -> None:
 
 def test_images_need_a_node(devcluster: Run, tmp_path: Path) -> None:
     assert "There is no cluster" in one_sentence(devcluster("load-image", "--name", "none", str(tmp_path / "x.tar")))
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_seen_enough_is_no_fault(unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    answer = subprocess.run(
+        [sys.executable, "-m", "devcluster.cli", "binaries", "--list"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    os.close(writer)
+    assert answer.returncode == 0
+    assert "Error" not in answer.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shlex
+import sys
 from pathlib import Path
 
 import demo
@@ -127,3 +129,29 @@ def test_what_keeps_a_runs_folder_open_is_none_of_its_pods(monkeypatch: pytest.M
     demo.open_the_claim(tools)
     assert not any("mosaic.dev/run" in pod for pod in applied)
     assert applied
+
+
+def test_a_reader_that_has_seen_enough_ends_the_demo_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `make demo | head` does."""
+
+    def say(*_: object) -> int:
+        raise BrokenPipeError
+
+    let_go: list[bool] = []
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--down"])
+    monkeypatch.setattr(demo, "take_down", say)
+    monkeypatch.setattr(demo, "nobody_reads", lambda: let_go.append(True))
+    assert demo.main() == 130
+    assert let_go
+    assert "`make demo-down` removes it" in capsys.readouterr().err
+
+
+def test_a_terminal_without_the_curves_blocks_shows_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--down"])
+    monkeypatch.setattr(demo, "take_down", lambda: demo.say(f"{demo.demo_local.curve([1.0, 2.0])} 206\n") or 0)
+    assert demo.main() == 0
+    assert written.getvalue() == b"?? 206\n"
