@@ -75,6 +75,7 @@ class GatewayService:
         credentials = grpc.dynamic_ssl_server_credentials(self._configuration(), self._configuration)
         self._server, port = serve(self._gateway, self._settings.gateway_port, credentials)
         await self._server.start()
+        self._book.open()
         log.info("the gateway listens on port %s", port)
         return self._material.authorities
 

@@ -6,6 +6,7 @@ checkpoints are acknowledged only after the status that holds them was written; 
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import time
@@ -91,10 +92,14 @@ class SessionBook:
         self._notify = notify
         self._talked = talked
         self._clock = clock
-        self._serving_since = clock()
+        self._serving_since = math.inf
         self._sessions: dict[str, Session] = {}
         self.arrivals: Counter[str] = Counter()
         """Events by what became of them: new, duplicate, gap, overspent."""
+
+    def open(self) -> None:
+        """The gateway listens from now on. A standby may have waited for days before: nobody could have been heard in those."""
+        self._serving_since = self._clock()
 
     def __len__(self) -> int:
         return len(self._sessions)

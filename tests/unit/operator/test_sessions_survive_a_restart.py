@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from cleanrl_operator.api.status import ProgressStatus
+from cleanrl_operator.cache import Cache
 from cleanrl_operator.decision import Desired
 from cleanrl_operator.facts import Facts, PodFacts, PodSituation
 from cleanrl_operator.fsm import decide
+from cleanrl_operator.gateway.service import GatewayService
 from cleanrl_operator.gateway.sessions import HEARTBEAT_SECONDS, TAKEOVER_GRACE, SessionBook
 from cleanrl_operator.run import Run
+from cleanrl_operator.settings import Settings
 
 from cleanrl_protocol import limits
 from cleanrl_protocol import session_pb2 as pb
@@ -40,7 +44,9 @@ def clock() -> list[float]:
 
 @pytest.fixture
 def book(clock: list[float]) -> SessionBook:
-    return SessionBook(lambda _key: None, lambda: clock[0])
+    opened = SessionBook(lambda _key: None, lambda: clock[0])
+    opened.open()
+    return opened
 
 
 def event(number: int, name: str = "note") -> Received:
@@ -173,3 +179,32 @@ def test_a_worker_that_does_not_come_back_to_the_next_gateway_is_late(book: Sess
     assert book.unheard(run(podUID=None, session={"registeredAt": NOW})) == 0, "it has left"
     book.register(known, "p1", REQUEST)
     assert book.unheard(known) == 0, "here it is"
+
+
+class Secrets:
+    """An API server that keeps what it is given."""
+
+    async def get(self, _path: str) -> None:
+        return None
+
+    async def keep(self, _method: str, _path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return body
+
+
+def test_a_standby_that_waited_for_long_gives_workers_time_to_come(clock: list[float]) -> None:
+    known, hour = run(session={"registeredAt": NOW, "lastEvent": 5}), 3600.0
+
+    async def scene() -> None:
+        book = SessionBook(lambda _key: None, lambda: clock[0])
+        settings = Settings(gateway_target="localhost:1", gateway_port=0)
+        service = GatewayService(Secrets(), settings, book, Cache(), lambda: datetime.now(UTC))  # type: ignore[arg-type]
+        clock[0] = hour
+        assert book.unheard(known) == 0, "nobody can be heard before the gateway listens"
+        await service.start()
+        clock[0] = hour + TAKEOVER_GRACE - 1
+        assert book.unheard(known) == 0
+        clock[0] = hour + TAKEOVER_GRACE + 100
+        assert book.unheard(known) == pytest.approx(TAKEOVER_GRACE + 100 - HEARTBEAT_SECONDS)
+        await service.stop()
+
+    asyncio.run(scene())
