@@ -154,6 +154,11 @@ class Draft:
         if known is not None:  # the new worker has not registered; the numbers of the run's event log go on
             self.set(session=SessionStatus(last_event=known.last_event, log_epoch=known.log_epoch))
 
+    @property
+    def has_registered(self) -> bool:
+        """Whether this attempt's worker has registered, with whichever operator."""
+        return self.status.session is not None and self.status.session.registered_at is not None
+
     def release_pod(self) -> None:
         """This attempt's pod no longer speaks for the run."""
         if self.status.pod_uid is None:

@@ -93,8 +93,7 @@ class _Judge(Draft):
         if pod.node_name is not None:
             self.set(node_name=pod.node_name)
         if session is None:
-            known = self.status.session
-            if known is not None and known.registered_at is not None:  # to another operator: what it said still holds
+            if self.has_registered:  # with another operator: what the worker said still holds
                 self.warn_again(CHECKPOINT_FAILED)
             self.notice_silence()
             return
@@ -201,8 +200,7 @@ class _Judge(Draft):
             self.explain(purpose.value, "Asked to checkpoint and stop.")
         assert self.status.stop_requested_at is not None
         give_up = self.status.stop_requested_at + stopping.GRACE
-        registered = self.status.session is not None and self.status.session.registered_at is not None
-        can_hear = registered and self.state in (State.RDY, State.EXEC, State.PAUSE)
+        can_hear = self.has_registered and self.state in (State.RDY, State.EXEC, State.PAUSE)
         if not can_hear or self.now >= give_up:
             self.delete_pod()
         else:
@@ -331,9 +329,8 @@ class _Judge(Draft):
     def judge_silence(self) -> None:
         """Silence is no death without a second witness; here it is the node."""
         live = self.status.pod_uid is not None and self.state not in (State.TERM, State.FAULT)
-        never_heard = (
-            self.facts.session is None and self.facts.pod.deleting
-        )  # which is all that the cluster does of its own
+        # A worker that nobody has heard can't fall silent. That its pod is to go is all that the cluster does of its own.
+        never_heard = self.facts.session is None and not self.has_registered and self.facts.pod.deleting
         if live and (late(self.facts, HEARTBEAT_LATE) or never_heard) and self.facts.node_ready is False:
             self.fault(EndReason.NODE_LOST, "The worker is silent and its node is not ready.", release=False)
 

@@ -237,9 +237,8 @@ class Reconciler:
         status = status.model_copy(update={"stop_requested_at": carried})
         if pod.situation in WAITING and pod.since is not None:
             facts = replace(facts, pod=replace(pod, since=self.clock.carried_along(pod.since)))
-        if (
-            facts.refusal is not None and status.fsm_state == State.INIT and status.transitions
-        ):  # the last of them led there
+        if facts.refusal is not None and status.fsm_state == State.INIT and status.transitions:
+            # The last of them led to INIT.
             since = self.clock.carried_along(status.transitions[-1].at)
             facts = replace(facts, refusal=replace(facts.refusal, since=since))
         decision = decide(run.spec, status, facts, now, generation=run.generation, run_id=run.run_id)
@@ -424,11 +423,10 @@ class Reconciler:
             if in_use or since is None or not is_owned(run, body):
                 continue
             noticed = [step.at for step in (status.transitions or [])[-1:]]  # the node's clock may be behind ours
-            left = (
-                (max([since, *noticed]) - self.clock()).total_seconds() + self.settings.grace_seconds + LINGER_SECONDS
-            )
-            if left > 0:
-                self.wake(run.key, left)
+            patience = timedelta(seconds=self.settings.grace_seconds + LINGER_SECONDS)
+            left = max([since, *noticed]) + patience - self.clock()
+            if left > timedelta():
+                self.wake(run.key, left.total_seconds())
             else:
                 await self.kube.delete(_pod_path(run, metadata["name"]), uid=metadata["uid"])
 

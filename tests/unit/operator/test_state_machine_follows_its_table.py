@@ -207,22 +207,31 @@ def test_silence_alone_is_a_condition_and_with_a_witness_a_fault(
 
 
 @pytest.mark.parametrize(
-    "cut_off",
+    ("state", "cut_off"),
     [
-        Facts(pod=pod(PodSituation.RUNNING), unheard_seconds=600),
-        Facts(pod=pod(PodSituation.RUNNING, deleting=True)),
+        (State.EXEC, Facts(pod=pod(PodSituation.RUNNING), unheard_seconds=600)),
+        (State.HSHK, Facts(pod=pod(PodSituation.RUNNING, deleting=True))),
     ],
     ids=["not heard since another operator led", "evicted before anybody heard it"],
 )
 def test_a_lost_node_is_noticed_by_an_operator_that_never_heard_the_worker(
-    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge, cut_off: Facts
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge, state: State, cut_off: Facts
 ) -> None:
-    known = arrive(State.EXEC)
+    known = arrive(state)
     for node_ready in (True, None):
         alone = judge(make_spec(), known, replace(cut_off, node_ready=node_ready)).status
-        assert alone.fsm_state == State.EXEC, "silence is no death without a second witness"
+        assert alone.fsm_state == state, "silence is no death without a second witness"
     lost = judge(make_spec(), known, replace(cut_off, node_ready=False)).status
     assert (lost.fsm_state, lost.reason, lost.retries, lost.pod_uid) == (State.FAULT, "NodeLost", 0, UID)
+
+
+def test_a_worker_that_is_on_its_way_to_the_next_operator_is_not_silent(
+    arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    drained = Facts(pod=pod(PodSituation.RUNNING, deleting=True), node_ready=False)
+    assert judge(make_spec(), arrive(State.EXEC), drained).status.fsm_state == State.EXEC
+    still_away = replace(drained, unheard_seconds=600)
+    assert judge(make_spec(), arrive(State.EXEC), still_away).status.reason == "NodeLost"
 
 
 def test_a_silence_that_began_under_another_operator_is_told(
