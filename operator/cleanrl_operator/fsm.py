@@ -137,8 +137,22 @@ class _Judge(Draft):
         elif pod.situation is PodSituation.GONE:
             self.pod_gone()
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the pod has waited for a GPU for too long. It may get one, and start, before it is gone: it goes all the
+        same, since the status says that the run does without."""
+        return self.state is State.INIT and bool(self.status.gpu_fallback) and self.status.reason == EndReason.NO_GPU
+
+    def give_up(self) -> None:
+        """The pod that was given up is over."""
+        self.release_pod()
+        self.explain("GPUFallback", "The pod that waited for a GPU is gone; the next one does without.")
+
     def pod_ended(self, end: WorkerEnd) -> None:
         """Its worker container is over: completed, stopped as asked, or failed."""
+        if self.is_given_up and end.outcome != "completed":
+            self.give_up()
+            return
         self.take_record(end)
         if end.outcome == "completed" and self.spec.dry_run:
             heard = self.facts.session.summary if self.facts.session is not None else ""
@@ -166,9 +180,8 @@ class _Judge(Draft):
     def pod_gone(self) -> None:
         """It left no record."""
         purpose = stopping.purpose(self.spec, self.status, self.now)
-        if self.status.reason == EndReason.NO_GPU and self.status.gpu_fallback and self.state is State.INIT:
-            self.release_pod()
-            self.explain("GPUFallback", "The pod that waited for a GPU is gone; the next one does without.")
+        if self.is_given_up:
+            self.give_up()
         elif purpose is Intent.SUSPEND:
             self.suspended(confirmed=False)
         elif purpose is not None:
@@ -210,7 +223,7 @@ class _Judge(Draft):
 
     def walk_forward(self) -> None:
         """The container, the registration, the run; pause and its end."""
-        if self.status.pod_uid is None or self.state in (State.TERM, State.FAULT):
+        if self.status.pod_uid is None or self.state in (State.TERM, State.FAULT) or self.is_given_up:
             return
         pod, session = self.facts.pod, self.facts.session
         if pod.situation is PodSituation.RUNNING:
@@ -237,6 +250,8 @@ class _Judge(Draft):
         pod = self.facts.pod
         if self.status.pod_uid is None:
             self.judge_creation()
+        elif self.is_given_up:
+            self.delete_pod()
         elif pod.situation is PodSituation.GATED:
             held = "Held by a scheduling gate until its queue admits it."
             if not self.waited_too_long(pod.since, held):
@@ -287,9 +302,6 @@ class _Judge(Draft):
             self.set(gpu_fallback=True)
             self.explain(EndReason.NO_GPU, text)
             self.events.append(Event("GPUFallback", text, warning=True))
-            self.delete_pod()
-            return
-        if self.status.reason == EndReason.NO_GPU and self.status.gpu_fallback:  # the pod that was given up still waits
             self.delete_pod()
             return
         if gpu.is_short(self.spec, self.status, pod):

@@ -83,3 +83,19 @@ def test_a_pod_that_was_given_up_goes_though_nobody_got_to_delete_it(make_spec: 
     following = Facts(pod=PodFacts(PodSituation.PENDING, uid="without", since=START, unschedulable="no room"))
     kept = judge(spec, gone, following, seconds=64)
     assert (kept.effects, kept.status.pod_uid, kept.status.reason) == ((), "without", "Unschedulable")
+
+
+@pytest.mark.parametrize("situation", [PodSituation.PENDING, PodSituation.IMAGE_ERROR, PodSituation.RUNNING])
+def test_nor_does_one_that_gets_its_gpu_after_all_before_it_is_deleted(
+    situation: PodSituation, make_spec: MakeSpec, judge: Judge
+) -> None:
+    spec: Any = make_spec(resources={"gpus": {"requested": 1, "fallbackAfterSeconds": 60}}, retry={"limit": 0})
+    waiting = PodFacts(PodSituation.PENDING, uid="p", since=START, unschedulable="1 Insufficient nvidia.com/gpu")
+    status = judge(spec, judge(spec, Status(), Facts()).status, Facts(pod=waiting)).status
+    fallen = judge(spec, status, Facts(pod=waiting), seconds=61).status
+    started = judge(spec, fallen, Facts(pod=PodFacts(situation, uid="p", since=START)), seconds=62)
+    assert (started.effects, started.status.fsm_state) == ((DeletePod("p"),), State.INIT)
+    killed = PodFacts(PodSituation.ENDED, uid="p", end=WorkerEnd(exit_code=143))
+    following = judge(spec, started.status, Facts(pod=killed), seconds=63).status
+    assert (following.fsm_state, following.pod_uid, following.retries) == (State.INIT, None, 0), "it was us, no failure"
+    assert following.gpu_fallback
