@@ -74,7 +74,7 @@ def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
         return PodFacts(situation=PodSituation.GATED, since=created, **common)
     trouble = image_trouble(status)
     if trouble:
-        since = scheduled_at(status) or created
+        since = max(filter(None, (scheduled_at(status), installed_at(status))), default=created)
         return PodFacts(situation=PodSituation.IMAGE_ERROR, since=since, message=trouble, **common)
     waiting = (state.get("waiting") or {}).get("message") or ""
     return PodFacts(
@@ -153,6 +153,12 @@ def failed_installation(status: Mapping[str, Any]) -> WorkerEnd | None:
         reason=EndReason.DEPENDENCIES,
         message=f"Requirement sets could not be installed: {why}",
     )
+
+
+def installed_at(status: Mapping[str, Any]) -> datetime | None:
+    """When the requirement sets were installed; before that no other container is started."""
+    end = (_init_container(status, REQUIREMENTS).get("state") or {}).get("terminated") or {}
+    return _time(end.get("finishedAt"))
 
 
 def from_record(record: TerminationRecord) -> dict[str, Any]:

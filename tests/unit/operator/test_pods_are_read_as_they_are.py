@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -199,6 +200,16 @@ def test_a_sidecar_that_does_not_start_holds_the_worker_up_and_says_why(
     assert (facts.situation, facts.message) == (PodSituation.IMAGE_ERROR, NO_PYTHON)
     runs = worker(running={"startedAt": LATE})
     assert observe_pod(run, pod(initContainerStatuses=[sidecar], **runs)).situation is PodSituation.RUNNING
+
+
+def test_the_wait_for_a_container_that_does_not_start_begins_when_the_installer_is_done(run: Run) -> None:
+    installed = {"name": "requirements", "state": {"terminated": {"exitCode": 0, "finishedAt": LATE}}}
+    sidecar = {"name": "tensorboard", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    scheduled = condition("PodScheduled", "True", lastTransitionTime=EARLY)
+    waits = worker(waiting={"reason": "PodInitializing"})
+    facts = observe_pod(run, pod(initContainerStatuses=[installed, sidecar], **waits, **scheduled))
+    assert facts.situation is PodSituation.IMAGE_ERROR
+    assert facts.since == datetime.fromisoformat(LATE)
 
 
 def test_a_worker_whose_program_is_not_in_the_image_never_ran(run: Run) -> None:
