@@ -102,6 +102,8 @@ class Kube:
         while True:
             accept = METADATA_ONLY if metadata_only else "application/json"
             answer = await self._request("GET", f"{path}?{urlencode(query)}", accept=accept)
+            if "items" not in answer:  # what a proxy says in the server's place is no empty collection
+                raise KubeError(0, "NoAnswer", f"GET {path} was answered with something that is no list")
             yield answer
             following = (answer.get("metadata") or {}).get("continue")
             if not following:
