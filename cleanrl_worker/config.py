@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,7 +100,7 @@ class CleanRLWorkerConfig:
         known = {item.name for item in fields(self)} - {"raw", "secrets", "run_id_made"}
         if unknown := sorted(set(given) - known):
             raise TypeError(f"a configuration has no field {', '.join(unknown)}")
-        extras = {**thaw(self.extras), **self.secrets, **given.pop("extras", {})}
+        extras = {**_without(thaw(self.extras), given), **self.secrets, **given.pop("extras", {})}
         payload = {
             "run_id": self.run_id,
             "algo": self.algo,
@@ -123,7 +123,15 @@ class CleanRLWorkerConfig:
             payload["schedule"] = {"max_duration_seconds": limit}
         changed = CleanRLWorkerConfig.from_dict(payload)
         object.__setattr__(changed, "raw", self.raw)
+        object.__setattr__(changed, "run_id_made", self.run_id_made and changed.run_id == self.run_id)
         return changed
+
+    def renamed(self, run_id: str) -> CleanRLWorkerConfig:
+        """The same run under the name it had before. Where a name that was made is part of a value, that is `${RUN_ID}`."""
+        if not self.run_id_made:
+            return replace(self, run_id=run_id)
+        values = {name: getattr(self, name) for name in ("worker_id", "extras", "environment")}
+        return replace(self, run_id=run_id, **_renamed(values, self.run_id, run_id))
 
     @property
     def mode(self) -> str:
@@ -355,12 +363,7 @@ class _Reader:
             extras["track_wandb"] = self.overrides["wandb"]
         if "max_wallclock_minutes" in self.overrides:
             extras.pop("max_wallclock_minutes", None)
-        said = [name for name in _SAID_ONCE if name in self.overrides]  # by a flag: what the file says is overridden
-        kept = {name: value for name, value in extras.items() if flags.canonical(str(name)) not in said}
-        if isinstance(kept.get("algo_params"), Mapping):
-            params = kept["algo_params"]
-            kept["algo_params"] = {k: v for k, v in params.items() if flags.canonical(str(k)) not in said}
-        return kept
+        return _without(extras, self.overrides)
 
     def _override_job(self, job: dict[str, Any]) -> None:
         if "gpus" in self.overrides:
@@ -562,6 +565,24 @@ def _mapping(value: Any) -> dict[str, Any]:
 def _said(values: dict[str, Any]) -> dict[str, Any]:
     """Without null, which says nothing."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _without(extras: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The extras but for the run's own fields that a flag has a newer word for."""
+    said = [name for name in _SAID_ONCE if overrides.get(name) is not None]
+    kept = {name: value for name, value in extras.items() if flags.canonical(str(name)) not in said}
+    if isinstance(kept.get("algo_params"), Mapping):
+        params = kept["algo_params"]
+        kept["algo_params"] = {k: v for k, v in params.items() if flags.canonical(str(k)) not in said}
+    return kept
+
+
+def _renamed(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _renamed(item, old, new) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_renamed(item, old, new) for item in value]
+    return value.replace(old, new) if isinstance(value, str) else value
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -192,7 +192,7 @@ class CleanRLWorkerRuntime:
                 f"the run folder {planned.folder.path} holds the run {before}, and this one is {named}: choose another "
                 f"--run-dir, go on with --run-id {before}, or start afresh in it with --force"
             )
-        self.config = dataclasses.replace(self.config, run_id=before)
+        self.config = self.config.renamed(before)
         command = _command(self.config, planned.algorithm)
         return dataclasses.replace(planned, config=self.config, command=command)
 

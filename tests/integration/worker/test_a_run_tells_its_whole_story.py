@@ -184,9 +184,10 @@ def test_what_goes_on_keeps_its_name_and_is_no_other_run(start: Start, tmp_path:
         assert other.wait() == 2
     assert f"holds the run {named}, and this one is another" in other.stderr
     assert other.events() == before
-    again = start("--continue", folder=folder, steps=first.last()["payload"]["step"] + 3)
+    again = start("--continue", "--worker-id", "w-${RUN_ID}", folder=folder, steps=first.last()["payload"]["step"] + 3)
     assert again.wait() == 0, again.stderr
     assert {event["run_id"] for event in again.events()} == {named}
+    assert json.loads((folder / "config.json").read_text())["worker_id"] == f"w-{named}"
     assert again.manifest()["run_id"] == named
     done = start("--run-id", "another", "--continue", folder=folder)
     assert done.wait() == 2, "the other run has not completed"

@@ -397,6 +397,27 @@ def test_with_overrides_checks_again_and_leaves_the_original() -> None:
     assert WorkerConfig is CleanRLWorkerConfig
 
 
+@pytest.mark.parametrize("extras", [{"seed": 7}, {"algo_params": {"seed": 7, "gamma": 0.9}}])
+def test_with_overrides_is_the_newer_word(extras: dict[str, Any]) -> None:
+    assert read({**FLAT, "extras": extras}).with_overrides(seed=8).seed == 8
+
+
+def test_a_run_that_is_named_as_before_has_that_name_wherever_its_own_stood() -> None:
+    extras = {"tensorboard_dir": "/curves/${RUN_ID}", "algo_params": {"exp_name": "a-${RUN_ID}"}}
+    data = {
+        **FLAT,
+        "run_id": None,
+        "worker_id": "w-${RUN_ID}",
+        "extras": extras,
+        "environment": {"OUT": "/x/${RUN_ID}"},
+    }
+    config = read(data).with_overrides(total_timesteps=7).renamed("before")
+    assert (config.run_id, config.worker_id, config.environment["OUT"]) == ("before", "w-before", "/x/before")
+    assert (config.tensorboard_dir, config.algo_params["exp_name"]) == ("/curves/before", "a-before")
+    named = read({**FLAT, "extras": {"notes": "run r1"}}).renamed("before")
+    assert (named.run_id, named.extras["notes"]) == ("before", "run r1"), "a given name may be part of any word"
+
+
 def test_secrets_are_kept_apart_and_hidden() -> None:
     config = read(
         {
