@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import nn
@@ -41,6 +42,12 @@ class GRUAgent(nn.Module):
         if mask.all():
             raise ValueError("every action is masked")
         self.register_buffer("masked", mask, persistent=bool(masked))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """A flag says what is masked, whatever the weights say of it: checkpoints from before they did say nothing."""
+        learned = {name: value for name, value in state_dict.items() if name != "masked"}
+        own = {name: value for name, value in self.state_dict().items() if name == "masked"}
+        return super().load_state_dict({**learned, **own}, strict, assign)
 
     def initial_memory(self, rows: int) -> torch.Tensor:
         return torch.zeros(self.gru.num_layers, rows, self.gru.hidden_size, device=self.masked.device)

@@ -91,6 +91,17 @@ def test_gru_weights_without_a_mask_are_taken_by_an_agent_that_has_one() -> None
     assert masked.masked.nonzero().flatten().tolist() == [0, 6]
 
 
+@pytest.mark.parametrize(("then", "now"), [((), (0, 6)), ((0, 6), ()), ((0, 6), (1,))])
+def test_the_gru_masks_what_its_flag_says_whatever_its_checkpoint_did(
+    then: tuple[int, ...], now: tuple[int, ...]
+) -> None:
+    """Those from before weights said it have no mask, like one that was made without."""
+    saved, agent = GRUAgent(3, 7, masked=then), GRUAgent(3, 7, masked=now)
+    agent.load_state_dict(saved.state_dict())
+    torch.testing.assert_close(agent.actor.weight, saved.actor.weight)
+    assert tuple(agent.masked.nonzero().flatten().tolist()) == now
+
+
 def mosaic_minigrid() -> dict[str, torch.Tensor]:
     """MOSAIC's layout: heads on the flattened image."""
     return {name: torch.randn_like(value) for name, value in MinigridAgent(7, features=None).state_dict().items()}
