@@ -93,7 +93,7 @@ class Rollout:
                 raise ValueError(f"the rollout's {name} has shape {state[name].shape}, this run needs {array.shape}")
         for name, array in arrays.items():
             array[...] = state[name]
-        self.t = int(state["t"])
+        self.t = int(state.get("t", -1))
 
 
 def q_lambda_returns(rollout: Any, last_value: Array, gamma: float, q_lambda: float) -> Array:
@@ -174,6 +174,8 @@ def train(args: Args, run: Run) -> None:
     run.start()
     if envs.restarted:
         rollout.t = 0
+    elif rollout.t < 0:  # a checkpoint from before they told: it followed from the step
+        rollout.t = run.step // args.num_envs % args.num_steps
 
     # A model file may have left off at any step, so how far the rollout has come does not follow from the step.
     while (iteration := (run.step - rollout.t * args.num_envs) // args.batch_size) < args.num_iterations:

@@ -51,6 +51,17 @@ def learned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     return rollouts
 
 
+def stop_at_step_40(patch: pytest.MonkeyPatch) -> None:
+    attend = Run.attend
+
+    def stop(run: Run) -> None:
+        if run.step == 40:
+            run.link.requests.append({"cmd": "stop"})
+        attend(run)
+
+    patch.setattr(Run, "attend", stop)
+
+
 def test_from_a_model_file_of_any_step(learned: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert pqn.main([*FLAGS, "--total-timesteps", "64", "--save-model"]) == 0
     learned.clear()
@@ -67,15 +78,8 @@ def test_with_environments_that_began_afresh(
 ) -> None:
     gym.register("Counting-v0", Counting)
     flags = [*FLAGS, "--total-timesteps", "96", "--env-id", "Counting-v0"]
-    attend = Run.attend
-
-    def stop(run: Run) -> None:
-        if run.step == 40:
-            run.link.requests.append({"cmd": "stop"})
-        attend(run)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "attend", stop)
+        stop_at_step_40(patch)
         assert pqn.main(flags) == 0
     assert len(learned) == 1
     monkeypatch.setenv("CLEANRL_CONTINUE", "1")
@@ -83,3 +87,26 @@ def test_with_environments_that_began_afresh(
     assert len(learned) > 1
     for obs in learned[1:]:
         assert (np.diff(obs, axis=0) == 1).all(), "steps of two attempts were taken for one episode"
+
+
+def test_from_a_checkpoint_that_does_not_tell_how_far_its_rollout_was(
+    learned: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those from before it was told are."""
+    flags = [*FLAGS, "--total-timesteps", "96"]
+    told = pqn.Rollout.state_dict
+
+    def untold(rollout: pqn.Rollout) -> dict[str, Any]:
+        return {name: value for name, value in told(rollout).items() if name != "t"}
+
+    with monkeypatch.context() as patch:
+        stop_at_step_40(patch)
+        patch.setattr(pqn.Rollout, "state_dict", untold)
+        assert pqn.main(flags) == 0
+    monkeypatch.setenv("CLEANRL_CONTINUE", "1")
+    assert pqn.main(flags) == 0
+    gone_on = learned.copy()
+    learned.clear()
+    monkeypatch.delenv("CLEANRL_CONTINUE")
+    assert pqn.main(flags) == 0
+    np.testing.assert_array_equal(gone_on, learned, "an uninterrupted run learned from other rollouts")
