@@ -24,7 +24,11 @@ from cleanrl_worker.redact import HIDDEN
 DEFAULT_BASE_URL = "https://api.wandb.ai"
 RUN_FOLDER = re.compile(r"(offline-)?run-\d{8}_\d{6}-([A-Za-z0-9_.\-]+)")
 _LOCAL = ("127.0.0.1", "localhost", "::1")
-_RUN_URL = re.compile(rb"https?://[!-.0-?A-~]{1,253}/([\w.\-]{1,128})/([\w.\-]{1,128})/runs/([\w.\-]{1,128})")
+_RUN_URL = re.compile(
+    rb"https?://[!-.0-?A-~]{1,253}"
+    rb"(?:/[\w.\-]{1,128}){0,8}?"  # a server of one's own may be below a path
+    rb"/([\w.\-]{1,128})/([\w.\-]{1,128})/runs/([\w.\-]{1,128})"
+)
 _MAX_LOG_BYTES = 1024 * 1024
 
 
@@ -195,7 +199,7 @@ def discovered(
     url = plan.get("url") or (logged_url(run_dir, newest) if newest else None)
     if not run_path and newest:
         if url:
-            run_path = "/".join([*urlsplit(url).path.strip("/").split("/")[:2], newest])
+            run_path = "/".join([*urlsplit(url).path.strip("/").split("/")[-4:-2], newest])
         elif entity and project:
             run_path = f"{entity}/{project}/{newest}"
     return {

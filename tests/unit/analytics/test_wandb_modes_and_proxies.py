@@ -158,12 +158,15 @@ def test_the_manifest_names_runs_their_path_and_how_to_upload_them(tmp_path: Pat
     assert [run["offline"] for run in wandb["runs"]] == [True, False]
 
 
-def test_an_online_runs_path_is_read_from_what_wandb_printed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", ["https://wandb.ai", "http://10.0.0.1:8080", "https://example.org/tools/wandb"])
+def test_an_online_runs_path_is_read_from_what_wandb_printed(tmp_path: Path, base: str) -> None:
     (tmp_path / "wandb" / "run-20260101_000000-abc").mkdir(parents=True)
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "cleanrl.stderr.log").write_text("wandb: View run at https://wandb.ai/team/cleanRL/runs/abc\n")
+    (tmp_path / "logs" / "cleanrl.stderr.log").write_text(f"wandb: View run at {base}/team/cleanRL/runs/abc\n")
     analytics.write_manifest(tmp_path, {"run_id": "abc"}, wandb={"enabled": True, "mode": "online"})
-    assert json.loads((tmp_path / "analytics.json").read_text())["wandb_run_path"] == "team/cleanRL/abc"
+    manifest = json.loads((tmp_path / "analytics.json").read_text())
+    assert manifest["wandb_run_path"] == "team/cleanRL/abc"
+    assert manifest["artifacts"]["wandb"]["url"] == f"{base}/team/cleanRL/runs/abc"
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):
