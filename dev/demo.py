@@ -46,16 +46,6 @@ PATIENCE_SECONDS = 60
 HINT_SECONDS = 10
 """After this long a run that has not begun says what it waits for."""
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
-CURVE_WIDTH = 40
-READ_RETURNS = """
-import json, sys
-from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
-runs = EventMultiplexer(size_guidance={"scalars": 0}).AddRunsFromDirectory(sys.argv[1]).Reload()
-tag = "charts/episodic_return"
-names = [name for name, tags in runs.Runs().items() if tag in tags["scalars"]]
-print(json.dumps([event.value for name in names for event in runs.Scalars(name, tag)]))
-"""
-"""What a pod with TensorBoard in it runs to list the return of every episode below a folder."""
 METRICS_SECONDS = 2
 """How long the worker's figures are waited for: once it has ended, nobody answers at its address."""
 
@@ -241,7 +231,7 @@ class Curve:
             self.returns.append(value)
         told = f"           {done:4.0%} of the steps, {figures.get('steps_per_second', 0):,.0f} a second  "
         room = columns(sys.stdout) - len(f"{told} {value:.0f}")
-        return f"{told}{demo_local.curve(self.returns, max(1, min(CURVE_WIDTH, room)))} {value:.0f}"
+        return f"{told}{demo_local.curve(self.returns, max(1, min(demo_local.CURVE_WIDTH, room)))} {value:.0f}"
 
     def _metrics(self, pod: str) -> dict[str, float]:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9464/proxy/metrics"
@@ -301,15 +291,12 @@ def open_the_claim(tools: Tools) -> None:
 
 def learned(tools: Tools) -> str:
     """The whole learning curve, as TensorBoard's files have it: a small run is over before anybody has looked twice."""
-    command = ("python", "-c", READ_RETURNS, "/run-data/tensorboard")
+    command = ("python", "-c", demo_local.READ_RETURNS, "/run-data/tensorboard")
     try:
         answer = tools.kubectl("exec", "-n", NAMESPACE, READER, "--", *command)
     except Refused as refusal:  # whoever may make pods may still not look into them
         return f"not shown, {refusal}"
-    returns = json.loads(answer.splitlines()[-1])
-    recent = returns[-20:]
-    line = demo_local.curve(returns, CURVE_WIDTH)
-    return f"{line} {sum(recent) / len(recent):.0f} at the end" if recent else "no episode ended"
+    return demo_local.told(json.loads(answer.splitlines()[-1]))
 
 
 def what_next(tools: Tools, status: dict[str, Any]) -> str:
@@ -347,7 +334,8 @@ def take_down() -> int:
     """Remove the local cluster, or what the demo made in the user's own."""
     if not has_own_cluster():
         Cluster(CLUSTER).down()
-        say("The demo's cluster is gone.\n")
+        shutil.rmtree(demo_local.RUNS, ignore_errors=True)
+        say("The demo's cluster is gone, and the runs that it made without one.\n")
         return 0
     tools = Tools.own()
     tools.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")

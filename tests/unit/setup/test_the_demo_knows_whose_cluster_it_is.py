@@ -152,6 +152,6 @@ def test_a_terminal_without_the_curves_blocks_shows_the_rest(monkeypatch: pytest
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
     monkeypatch.setattr(sys, "argv", ["demo.py", "--down"])
-    monkeypatch.setattr(demo, "take_down", lambda: demo.say(f"{demo.demo_local.curve([1.0, 2.0])} 206\n") or 0)
+    monkeypatch.setattr(demo, "take_down", lambda: demo.say(f"{demo.demo_local.curve([1.0, 2.0], 40)} 206\n") or 0)
     assert demo.main() == 0
     assert written.getvalue() == b"?? 206\n"

@@ -54,3 +54,23 @@ def test_who_may_not_look_into_pods_is_told_and_sees_the_rest(monkeypatch: pytes
     tools = demo.Tools({}, None, {"kubectl": Path("kubectl"), "helm": Path("helm")})
     monkeypatch.setattr(tools, "kubectl", refuse)
     assert demo.learned(tools) == "not shown, kubectl exec: forbidden"
+
+
+def test_without_a_cluster_the_curve_is_whole_too_and_down_removes_what_was_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The worker reports a few figures a run; its event files have every episode."""
+    local = demo.demo_local
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(demo, "CLUSTER", "demo-of-a-test")
+    monkeypatch.setattr(local, "PROJECT", tmp_path)
+    monkeypatch.setattr(local, "RUNS", tmp_path / "var" / "demo")
+    monkeypatch.setattr(local, "STEPS", 4096)
+    monkeypatch.setenv("PYTHONPATH", str(demo.PROJECT))
+    assert local.run() == 0
+    told = next(line for line in capsys.readouterr().out.splitlines() if "at the end" in line)
+    assert sum(told.count(bar) for bar in local.BARS) > 20
+    assert list((tmp_path / "var" / "demo").iterdir())
+    assert demo.take_down() == 0
+    assert not (tmp_path / "var" / "demo").exists()
