@@ -6,7 +6,8 @@ means that the watch is dead. The health endpoint says so until the process is r
 progress that we write ourselves comes back through the runs' watch all the time, and the pods' has its bookmarks.
 
 A watch that lives may still have missed an end: one that is too far behind begins anew with a list, which has nothing to say
-of what was deleted before. So each fifth look lists all, and what is there no more is told as gone.
+of what was deleted before. So each fifth look lists also what is lively, where somebody wants to know, and what is there no
+more is told as gone.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ log = logging.getLogger(__name__)
 Seen = dict[str, int]
 """Resource versions by UID."""
 ALL_EVERY = 5
-"""So many looks until one at all collections, lively ones too."""
+"""So many looks until one that takes no watch's word for what is gone."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A collection: its path and selector, what its watch has shown, and who is told the UIDs of what is gone."""
+    """A collection: its path and selector, what its watch has shown, and who is told the UIDs of what is gone; nobody is where
+    the watch compares for itself when it begins anew."""
 
     path: str
     selector: str
@@ -72,7 +74,7 @@ class Watchdog:
             path = watched.path
             if path in shown_since:
                 self._behind.pop(path, None)
-                if self._looks % ALL_EVERY:
+                if watched.gone is None or self._looks % ALL_EVERY:
                     continue
             known = watched.shown()
             there: Seen = {}

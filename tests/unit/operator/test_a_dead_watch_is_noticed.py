@@ -89,6 +89,14 @@ def test_what_a_lively_watch_did_not_see_go_is_told_in_a_while(dog: Watchdog, sh
     assert shown == {"a": 1}
 
 
+def test_a_lively_watch_that_nobody_asks_what_went_costs_no_list(server: Server, shown: Seen) -> None:
+    dog = Watchdog(server, [Watched(PATH, "", lambda: shown)])  # type: ignore[arg-type]  # as above
+    for _ in range(2 * ALL_EVERY):
+        dog.noted(PATH)
+        assert not look(dog)
+    assert server.lists == 0
+
+
 def test_what_comes_while_all_is_listed_is_not_gone(dog: Watchdog, server: Server, shown: Seen) -> None:
     class Slow(Server):
         async def list(self, path: str, *, selector: str, metadata_only: bool) -> AsyncIterator[dict[str, Any]]:
