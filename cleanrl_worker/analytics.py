@@ -355,7 +355,9 @@ def _tensorboard(found: _Found, extras: Mapping[str, Any], run_id: str) -> tuple
         return os.path.commonpath([path.parent for path in paths]) or ".", found.events
     if isinstance(given, str) and Path(given).is_absolute():
         root = Path(given)
-        own = [root] if run_id in root.parts else sorted(root.glob(f"*{glob.escape(run_id)}"))
+        # Its whole name: another's may end with it.
+        named = [*sorted(root.glob(f"*__{glob.escape(run_id)}")), root / f"{run_id}-eval"]
+        own = [root] if run_id in root.parts else named
         if events := [file for folder in own for file in _scan(folder).events]:
             return given, events
     return None, []

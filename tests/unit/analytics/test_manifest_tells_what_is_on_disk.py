@@ -151,6 +151,18 @@ def test_curves_outside_of_the_runs_folder_are_named_by_their_absolute_path(
     assert _manifest(run_dir)["artifacts"]["tensorboard"]["enabled"] is False
 
 
+@pytest.mark.parametrize(
+    ("name", "is_ours"),
+    [("CartPole-v1__ppo__1__seed1", True), ("seed1-eval", True), ("CartPole-v1__dqn__1__dqn-seed1", False)],
+)
+def test_in_a_folder_for_all_runs_only_the_runs_own_curves_are_its_own(
+    run_dir: Path, tmp_path: Path, name: str, is_ours: bool
+) -> None:
+    _write_events(tmp_path / "curves" / name)
+    write_manifest(run_dir, {**CONFIG, "run_id": "seed1", "extras": {"tensorboard_dir": str(tmp_path / "curves")}})
+    assert _manifest(run_dir)["artifacts"]["tensorboard"]["event_files"] == int(is_ours)
+
+
 def test_a_damaged_or_half_deleted_checkpoint_is_left_out(run_dir: Path) -> None:
     (run_dir / "checkpoints" / "step-5").mkdir(parents=True)
     for step, content in ((6, b"{"), (7, b"[]"), (8, b'{"step": 8}'), (9, b"\xff")):
