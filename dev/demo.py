@@ -280,10 +280,7 @@ def open_the_claim(tools: Tools) -> None:
             {"name": "tmp", "emptyDir": {}},
         ],
     }
-    metadata = {
-        "name": READER,
-        "namespace": NAMESPACE,
-    }  # without the run's label: what asks for its pods means its worker
+    metadata = {"name": READER, "namespace": NAMESPACE}  # no label of the run: who asks for its pods means its worker
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     tools.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
     tools.kubectl("wait", "-n", NAMESPACE, f"pod/{READER}", "--for=condition=Ready", "--timeout=60s")
