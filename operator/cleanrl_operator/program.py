@@ -243,7 +243,7 @@ class Operator:
         self._spawn("memory", _give_back_memory())
         if self._gateway is not None:
             self._spawn("certificates", self._gateway.keep_fresh(self._new_authorities))
-        await self._label(LEADER_VALUE)
+        self._spawn("label", self._draw_workers())
         await self._first_end()
 
     async def _first_end(self) -> None:
@@ -344,6 +344,11 @@ class Operator:
                 await asyncio.sleep(2)
             else:
                 return
+
+    async def _draw_workers(self) -> None:
+        """From here on the gateway's Service leads to this process. All else goes on while the API server can't be told."""
+        await self._until_answered(self._label, LEADER_VALUE)
+        await self.stopping.wait()
 
     async def _label(self, value: str | None) -> None:
         """Set or remove the label by which the gateway's Service finds the leader."""

@@ -85,6 +85,31 @@ def test_a_dead_watch_is_noticed(make_operator: Any, make_lab: Any, cluster: Any
     operator.kill()
 
 
+def test_a_leader_that_cannot_be_labelled_yet_leads_all_the_same(
+    make_operator: Any, make_lab: Any, cluster: Any
+) -> None:
+    options = {"lease_name": "unlabelled", "lease_seconds": 5, "operator_class": "unlabelled"}
+    first = make_operator("before", **options).start()
+    second = make_operator("unlabelled", faulty=True, **options)
+    second.start(wait=False)
+    wait_for(lambda: second.get("/readyz")[0] == 200, "the standby is ready while it waits")
+
+    def labels() -> Any:
+        pod = cluster.api().get(f"/api/v1/namespaces/{SYSTEM}/pods/operator-unlabelled")
+        return pod["metadata"].get("labels") or {}
+
+    with cluster.faults.fault(status=503, verb="patch", path="/pods/operator-unlabelled") as fault:
+        first.stop()
+        lab = make_lab(second.gateway_port, operator_class="unlabelled")
+        lab.create("early")
+        lab.until("early", fsmState="INIT", attempt=1)
+        wait_for(lambda: fault.struck, "it was never to be labelled")
+        assert "mosaic.dev/gateway" not in labels()
+    wait_for(lambda: labels().get("mosaic.dev/gateway") == "leader", "no worker will find it")
+    assert second.stop() == 0
+    assert "mosaic.dev/gateway" not in labels()
+
+
 def test_a_run_whose_end_nobody_saw_is_forgotten(make_operator: Any, make_lab: Any, cluster: Any) -> None:
     settings = {"operator_class": "absent", "watch_check_seconds": 1, "lease_seconds": 30}
     operator = make_operator("absent", faulty=True, **settings).start()
