@@ -116,6 +116,11 @@ class Run:
         self.name = f"{args.env_id}__{args.exp_name}__{args.seed}__{run_id or int(time.time())}".replace("/", "-")
         self.folder = Path("runs") / self.name
         self.base = Path(environ.get("CLEANRL_RUN_DIR") or Path.cwd())
+        place = self.base / "runs" if (self.base / "runs").is_dir() else self.base
+        if not environ.get("CLEANRL_RUN_DIR") and not os.access(place, os.W_OK):
+            raise BadConfig(
+                f"results go into runs/ of {self.base}, which can't be written: change to a folder of yours."
+            )
         tensorboard = environ.get("CLEANRL_TENSORBOARD_DIR")
         self.writer = EventWriter(
             Path(tensorboard) / self.name if tensorboard else self.folder,

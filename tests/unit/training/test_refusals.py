@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def test_refused(
     assert module.main(flags) == 2  # type: ignore[attr-defined]
     assert sentence in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == [], "a refused run leaves nothing behind"
+
+
+def test_a_folder_that_can_not_be_written_is_refused_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Root may write anywhere, so the system's answer is pretended."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "access", lambda place, _mode: Path(place) != tmp_path)
+    assert ppo.main(["--total-timesteps", "512"]) == 2
+    assert capfd.readouterr().err == (
+        f"ppo: results go into runs/ of {tmp_path}, which can't be written: change to a folder of yours.\n"
+    )
+    (tmp_path / "runs").mkdir()
+    assert ppo.main(["--total-timesteps", "512"]) == 0, "a volume of its own may be mounted there"
 
 
 @pytest.mark.parametrize("source", ["checkpoints", "ppo.cleanrl_model"])
