@@ -60,6 +60,8 @@ def main() -> int:
     parser.add_argument("--down", action="store_true", help="remove everything that the demo made")
     parser.add_argument("--values", type=Path, help="values of the chart, such as your registry's images")
     arguments = parser.parse_args()
+    if arguments.values is not None and not arguments.values.is_file():
+        parser.error(f"--values {arguments.values} is no file: write one with the chart's values, or leave it out")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without the curve's blocks shows question marks
     try:

@@ -155,3 +155,13 @@ def test_a_terminal_without_the_curves_blocks_shows_the_rest(monkeypatch: pytest
     monkeypatch.setattr(demo, "take_down", lambda: demo.say(f"{demo.demo_local.curve([1.0, 2.0], 40)} 206\n") or 0)
     assert demo.main() == 0
     assert written.getvalue() == b"?? 206\n"
+
+
+def test_values_that_are_not_there_are_refused_before_a_cluster_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--values", "FILE"])
+    monkeypatch.setattr(demo, "has_own_cluster", lambda: pytest.fail("nothing is looked at"))
+    with pytest.raises(SystemExit):
+        demo.main()
+    assert "--values FILE is no file" in capsys.readouterr().err
