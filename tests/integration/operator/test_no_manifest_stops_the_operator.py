@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,20 +30,32 @@ def is_told(lab: Any, name: str) -> bool:
     return bool(waited.returncode == 0)
 
 
-def test_extras_of_any_depth(make_lab: Any, make_operator: Any) -> None:
-    operator = make_operator("sturdy", operator_class=OPERATOR_CLASS).start()
-    tenant, other = (make_lab(operator.gateway_port, operator_class=OPERATOR_CLASS) for _ in range(2))
+@pytest.fixture
+def sturdy(make_operator: Any) -> Any:
+    return make_operator("sturdy", operator_class=OPERATOR_CLASS).start()
+
+
+@pytest.fixture
+def tenant(make_lab: Any, sturdy: Any) -> Iterator[Any]:
+    lab = make_lab(sturdy.gateway_port, operator_class=OPERATOR_CLASS)
+    yield lab
+    # Other tests list all runs of this API server, and read the lists with the standard library.
+    lab.cluster.kubectl("-n", lab.namespace, "delete", "cleanrlruns", "--all")
+
+
+def test_extras_of_any_depth(make_lab: Any, sturdy: Any, tenant: Any) -> None:
+    other = make_lab(sturdy.gateway_port, operator_class=OPERATOR_CLASS)
     for levels in (30, 150, 250, 1500, 9000):
         create(tenant, f"deep-{levels}", levels)
         assert levels == 30 or is_told(tenant, f"deep-{levels}")
         other.create(f"beside-{levels}")
         other.until(f"beside-{levels}", attempt=1)
     tenant.until("deep-30", attempt=1)
-    assert operator.stop() == 0
-    operator.start()  # which lists them all
+    assert sturdy.stop() == 0
+    sturdy.start()  # which lists them all
     other.create("after")
     other.until("after", attempt=1)
-    assert operator.stop() == 0
+    assert sturdy.stop() == 0
 
 
 @pytest.mark.parametrize(
