@@ -83,24 +83,25 @@ def launch(args_type: type[ArgsType], train: Callable[[ArgsType, Run], None], ar
         link.emit("failing", reason=ended.reason, message=str(ended))
         return ended.exit_code
 
+    code = 0
     try:
         try:
             run = Run(args, link)
             train(args, run)
+        except Stopped:
+            code = 128 + run.signal_number if run is not None and run.signal_number else 0
+        except RunEnded as ended:  # told before anything is released, which may fail too
+            code = failed(ended)
         finally:
             if run is not None:
                 run.close()
-    except Stopped:
-        return 128 + run.signal_number if run is not None and run.signal_number else 0
-    except RunEnded as ended:
-        return failed(ended)
     except OSError as error:  # of a curve, which is written from within the loop
         if reason_of(error) != DISK_FULL:
             raise
-        return failed(Unkept(DISK_FULL, f"{error}. Free space on the volume; the last good checkpoint stands."))
+        code = code or failed(Unkept(DISK_FULL, f"{error}. Free space on the volume; the last good checkpoint stands."))
     finally:
         link.close()
-    return 0
+    return code
 
 
 class Run:
