@@ -19,7 +19,8 @@ from pydantic.alias_generators import to_camel
 MAX_BYTES = 128 * 1024
 """Kubernetes allows 256 KiB for all annotations of an object together."""
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_TARGET = r"^([A-Za-z0-9._\-]+|\[[0-9a-fA-F:]+\]):\d{1,5}$"
+TARGET = r"^([A-Za-z0-9._\-]+|\[[0-9a-fA-F:]+\]):\d{1,5}$"
+"""An address of a gateway."""
 _SECRET_KEYS = frozenset({"wandb_api_key"})
 
 
@@ -39,7 +40,7 @@ class PodConfig(BaseModel):
     attempt: Annotated[int, Field(ge=1, lt=2**31)] = 1
     worker_config: dict[str, Any] = {}
     """The worker's own config, as `--config` takes it."""
-    gateway_target: Annotated[str, Field(max_length=300, pattern=_TARGET)] | None = None
+    gateway_target: Annotated[str, Field(max_length=300, pattern=TARGET)] | None = None
     gateway_ca: Annotated[list[str], Field(max_length=4)] = []
     """PEM certificates of the gateway's authority: the current one and, around a rotation, the next."""
 

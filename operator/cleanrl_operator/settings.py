@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from cleanrl_protocol import podconfig
 
 ENV_PREFIX = "CLEANRL_OPERATOR_"
 IN_EVERY_IMAGE = frozenset({"base"})
@@ -102,6 +105,9 @@ class Settings:
                 values[name] = dict(pair.split("=", 1) for pair in value.split(",") if "=" in pair)
             else:
                 values[name] = value
+        target = str(values.get("gateway_target") or "")
+        if target and not re.search(podconfig.TARGET, target):  # else each run would be told that its own config is bad
+            raise ValueError(f"{ENV_PREFIX}GATEWAY_TARGET has to be a host and a port, as host:8443, not {target!r}")
         return cls(**values)  # type: ignore[arg-type]  # the names are the class's own
 
     @classmethod
