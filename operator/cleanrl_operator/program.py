@@ -90,6 +90,10 @@ class Operator:
     def run_changed(self, body: Mapping[str, Any]) -> None:
         """A run was seen. What we wrote ourselves is no news: it was judged before it was written."""
         self._run_noted(body)
+        metadata = body["metadata"]
+        before = self.cache.run((metadata["namespace"], metadata["name"]))
+        if before is not None and before["metadata"]["uid"] != metadata["uid"]:
+            self._forget(before)  # it went unseen, and its name is taken again
         if (key := self.cache.put_run(body)) is not None:
             self.queue.put(key, first=not (body.get("status") or {}).get("fsmState"))
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 from typing import Any
+from unittest.mock import Mock
 
 from cleanrl_operator.boards import Boards
 from cleanrl_operator.cache import Cache
 from cleanrl_operator.holders import Holders
 from cleanrl_operator.main import NothingKept
+from cleanrl_operator.program import Operator
 from cleanrl_operator.progress import FleetBudget
 from cleanrl_operator.reconcile import Reconciler
+from cleanrl_operator.run import Run
 from cleanrl_operator.settings import Settings
+
+from cleanrl_protocol import session_pb2 as pb
 
 ENDED = {"state": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:01:00Z"}}, "name": "worker"}
 
@@ -113,6 +118,28 @@ async def come_and_go(reconcile: Reconciler, name: str, *, last_state: str) -> N
     cache.drop_run(body)
     cache.drop_pod(pod)
     await reconcile(key)
+
+
+def test_a_run_whose_name_was_taken_again_before_it_was_seen_to_go_leaves_nothing() -> None:
+    async def scene() -> None:
+        operator = Operator(Settings(), Mock())
+        operator._reconciler = Mock()
+        first = a_run("run", 1, podUID="p1", attempt=1, fsmState="EXEC")
+        operator.run_changed(first)
+        operator.book.register(Run.parse(first), "p1", pb.RegisterWorkerRequest())
+        operator.run_changed(a_run("run", 2, podUID="p1", attempt=1, fsmState="EXEC"))
+        assert len(operator.book) == 1
+        operator._reconciler.forget.assert_not_called()
+        second = a_run("run", 3)
+        second["metadata"]["uid"] = "another"
+        operator.run_changed(second)
+        assert len(operator.book) == 0
+        operator._reconciler.forget.assert_called_once_with(("ns", "run"))
+        known = operator.cache.run(("ns", "run"))
+        assert known is not None
+        assert known["metadata"]["uid"] == "another"
+
+    asyncio.run(scene())
 
 
 def test_runs_that_came_and_went_leave_nothing() -> None:
