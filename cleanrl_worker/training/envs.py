@@ -341,7 +341,7 @@ class Envs:
                 raise Diverged(
                     "NaNReward",
                     f"The reward of environment {i} is {reward} in step {lengths[i] + 1} of its episode: the environment is at "
-                    "fault, and what was learned before is in the last checkpoint.",
+                    "fault, not what plays in it. Mend or wrap the environment.",
                 )
             lengths[i] += 1
             if self._taped[i]:
