@@ -254,9 +254,10 @@ class Run:
             done = self.step if self._loaded is None else self._loaded.step
             batch = self.args.batch_size
             if self.args.num_iterations <= done // batch:
+                least = batch * getattr(self.args, "n_iteration", 1)  # PPG's rollouts come in phases
                 raise BadConfig(
-                    f"--total-timesteps {self.args.total_timesteps - done} after the {done} that were done: no rollout of "
-                    f"{batch} steps would be completed, and nothing learned. Use at least {batch}."
+                    f"--total-timesteps {self.args.total_timesteps - done} after the {done} that were done: not all of "
+                    f"{least} steps would be taken, and nothing learned. Use at least {least}."
                 )
 
     # ---------------------------------------------------------------- while training
@@ -591,7 +592,9 @@ class Run:
         return "extend", found, None
 
     def _check_same_run(self, loaded: Loaded) -> None:
-        problem = checkpoints.mismatch(loaded, self.algo, self.args.env_id)
+        name = self.args.exp_name  # which stood in the algorithm's place once
+        algo = name if loaded.meta.get("algo") == name else self.algo
+        problem = checkpoints.mismatch(loaded, algo, self.args.env_id)
         if problem is not None:
             raise BadConfig(problem)
         self._check_same_returns(loaded.path, loaded.meta.get("args"))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from cleanrl_worker.algorithms import ppo, ppo_continuous_action, ppo_gru, rpo_continuous_action
+from cleanrl_worker.training.run import Run, launch
 
 PENDULUM = ["--env-id", "Pendulum-v1"]
 CASES = [
@@ -76,6 +79,44 @@ def test_an_extension_in_which_nothing_would_be_learned_is_refused(
     assert ppo.main(["--total-timesteps", "511"]) == 2
     assert "--total-timesteps 511 after the 512 that were done" in capfd.readouterr().err
     assert ppo.main(["--total-timesteps", "512"]) == 0
+
+
+@dataclass
+class PhasedArgs(ppo.Args):
+    n_iteration: int = 2
+    """As PPG has it: rollouts in a phase."""
+
+
+def test_an_extension_by_less_than_a_phase_is_told_how_long_a_phase_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def train(args: PhasedArgs, run: Run) -> None:
+        ppo.check(args)
+        args.num_iterations -= args.num_iterations % args.n_iteration
+        run.start()
+
+    monkeypatch.chdir(tmp_path)
+    assert ppo.main(["--total-timesteps", "1024"]) == 0
+    (path,) = tmp_path.glob("runs/*/checkpoints")
+    monkeypatch.setenv("CLEANRL_RESUME_PATH", str(path))
+    assert launch(PhasedArgs, train, ["--total-timesteps", "600"]) == 2
+    assert "Use at least 1024." in capfd.readouterr().err
+    assert launch(PhasedArgs, train, ["--total-timesteps", "1024"]) == 0
+
+
+@pytest.mark.parametrize(("flags", "code"), [(["--exp-name", "mine"], 0), ([], 2)])
+def test_a_checkpoint_that_tells_the_experiments_name_for_its_algorithm_is_its_experiments(
+    flags: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those that were made before the two were told apart."""
+    monkeypatch.chdir(tmp_path)
+    assert ppo.main(["--total-timesteps", "512", "--exp-name", "mine"]) == 0
+    (path,) = tmp_path.glob("runs/*/checkpoints/step-*/manifest.json")
+    manifest = json.loads(path.read_text())
+    manifest["meta"]["algo"] = "mine"
+    path.write_text(json.dumps(manifest))
+    monkeypatch.setenv("CLEANRL_RESUME_PATH", str(path.parent))
+    assert ppo.main(["--total-timesteps", "512", *flags]) == code
 
 
 def test_an_unknown_flag_is_refused(
