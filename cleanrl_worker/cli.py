@@ -231,6 +231,7 @@ def _extras(text: str | None) -> dict[str, Any] | None:
 
 def _options(arguments: argparse.Namespace, env: Mapping[str, str]) -> RunOptions:
     """How to run, from flags and environment. Raises ConfigError for a variable that can't be understood."""
+    from cleanrl_worker.runfolder import LONGEST_SILENCE
     from cleanrl_worker.runtime import RunOptions
 
     numbers = _Numbers(env)
@@ -248,7 +249,10 @@ def _options(arguments: argparse.Namespace, env: Mapping[str, str]) -> RunOption
         record_path=Path(record_path) if record_path else None,
         metrics_port=port,
         metrics_host=env.get("CLEANRL_METRICS_HOST") or "127.0.0.1",
-        heartbeat_seconds=numbers.get("CLEANRL_HEARTBEAT_SECONDS", RunOptions.heartbeat_seconds),
+        # Twice within the silence that is taken for sleep: else a run that goes on would use less time than it took.
+        heartbeat_seconds=min(
+            numbers.get("CLEANRL_HEARTBEAT_SECONDS", RunOptions.heartbeat_seconds), LONGEST_SILENCE / 2
+        ),
         scalars_seconds=numbers.get("CLEANRL_SCALARS_SECONDS", RunOptions.scalars_seconds),
         grace_seconds=numbers.get("CLEANRL_GRACE_SECONDS", RunOptions.grace_seconds),
         stall_seconds=numbers.get("CLEANRL_STALL_SECONDS", RunOptions.stall_seconds),

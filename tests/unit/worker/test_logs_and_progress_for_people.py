@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from cleanrl_worker.cli import _options, build_parser
 from cleanrl_worker.logs import RotatingLog, useful_tail
 from cleanrl_worker.progress import ProgressLine, render, terminal_of
 from cleanrl_worker.redact import HIDDEN, Redactor
-from cleanrl_worker.runfolder import History, RunFolder, RunFolderError
+from cleanrl_worker.runfolder import LONGEST_SILENCE, History, RunFolder, RunFolderError
 
 
 def test_logs_stay_small_and_lines_whole(tmp_path: Path) -> None:
@@ -137,6 +138,13 @@ def test_the_history_of_a_folder() -> None:
 def test_a_clock_that_is_set_uses_up_no_time_limit(moments: list[float], seconds: float) -> None:
     first, *rest = moments
     assert History.of([event("run_started", first), *(event("heartbeat", at) for at in rest)]).seconds == seconds
+
+
+@pytest.mark.parametrize(("asked", "is_so"), [("20", True), ("86400", False)])
+def test_no_heartbeat_is_so_rare_that_it_would_be_taken_for_sleep(asked: str, is_so: bool) -> None:
+    options = _options(build_parser().parse_args([]), {"CLEANRL_HEARTBEAT_SECONDS": asked})
+    assert (options.heartbeat_seconds == float(asked)) is is_so
+    assert options.heartbeat_seconds < LONGEST_SILENCE
 
 
 def test_the_folder_is_chosen_by_the_closest_word() -> None:
