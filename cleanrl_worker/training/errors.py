@@ -18,7 +18,7 @@ class BadConfig(RunEnded):
 
 
 class Diverged(RunEnded):
-    """A loss or a return is no longer a finite number."""
+    """A loss, a return or a reward is no longer a finite number."""
 
     exit_code = 3
 
