@@ -204,7 +204,10 @@ def _interactive(arguments: argparse.Namespace) -> int:
     from cleanrl_worker.modes import interactive
 
     wanted |= {"--algo": arguments.algo or "ppo"}
-    return interactive.main([f"{flag}={value}" for flag, value in wanted.items()])
+    try:
+        return interactive.main([f"{flag}={value}" for flag, value in wanted.items()])
+    except KeyboardInterrupt:  # how a person leaves
+        return 130
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, Any]:

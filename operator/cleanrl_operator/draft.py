@@ -216,9 +216,8 @@ class Draft:
     def take_progress(self, session: SessionFacts) -> None:
         """How far the worker is; the sample keeps its time while nothing has changed."""
         known = self.status.progress
-        stage = (
-            known.stage if known is not None else None
-        )  # of which a session knows that begins where the status stands
+        # A session that has only begun knows the stage from the status, and nothing else.
+        stage = known.stage if known is not None else None
         if session.step == 0 and session.steps_per_second is None and session.stage in (None, stage):
             return
         asked = self.spec.total_timesteps if self.spec.mode in TRAINING else 0

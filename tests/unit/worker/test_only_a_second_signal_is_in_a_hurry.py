@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cleanrl_worker import cli
+from cleanrl_worker.modes import interactive
 from cleanrl_worker.supervise import Launch, Stop, Supervisor
 
 FENCED = Stop("canceled", "Fenced", "the run was deleted", 1)
@@ -68,3 +69,14 @@ def test_a_second_signal_ends_it_now(supervisor: Supervisor) -> None:
     assert supervisor._kill_at == 130
     supervisor._on_signal(signal.SIGINT)
     assert supervisor._kill_at == 100
+
+
+def test_ctrl_c_is_how_a_person_leaves_an_interactive_session(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def left(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interactive, "main", left)
+    words = ["--interactive", "--run-id", "r", "--env-id", "CartPole-v1", "--policy-path", "p"]
+    assert (cli.main(words), capsys.readouterr().err) == (130, "")
