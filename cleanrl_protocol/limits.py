@@ -55,3 +55,5 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
 
 RUN_FOLDER, DISK_FULL = "RunFolder", "DiskFull"
 """A termination record's reasons for a run's folder that can't be written, and for one that is full."""
+NO_CHECKPOINT = "NoCheckpoint"
+"""A termination record's reason where what the run was to start from is not there."""

@@ -164,7 +164,9 @@ def _run(config: CleanRLWorkerConfig, options: RunOptions, arguments: argparse.N
 
     try:
         ending = CleanRLWorkerRuntime(config, options, owns_process=True).run()
-    except (PreflightError, FinishedRunError) as error:
+    except PreflightError as error:
+        return _refuse(arguments, str(error), error.reason, run_id=config.run_id)
+    except FinishedRunError as error:
         return _refuse(arguments, str(error), "BadConfig", run_id=config.run_id)
     except RunFolderError as error:
         return _refuse(arguments, str(error), error.reason, run_id=config.run_id, code=1)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cleanrl_protocol.limits import NO_CHECKPOINT
 from cleanrl_worker import environment, registry, requirement_sets, script_header
 from cleanrl_worker.config import CleanRLWorkerConfig
 from cleanrl_worker.modes.commands import MODULES
@@ -23,9 +24,17 @@ from cleanrl_worker.registry import Algorithm
 class PreflightError(Exception):
     """The run can't be started here. The message says what is missing and how to get it."""
 
+    reason = "BadConfig"
+
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
         super().__init__("\n  - ".join(["the run can't be started here:", *problems]) if problems[1:] else problems[0])
+
+
+class NoCheckpoint(PreflightError):
+    """What the run is to start from is not there. Whoever named it may know another by now."""
+
+    reason = NO_CHECKPOINT
 
 
 @dataclass(frozen=True)
@@ -115,14 +124,17 @@ def try_out(config: CleanRLWorkerConfig, findings: Findings, env: Mapping[str, s
     return seen
 
 
-def check_files(config: CleanRLWorkerConfig, env: Mapping[str, str]) -> None:
-    """The checkpoint or model that the run needs has to be there. Only asked where the run really is to start."""
+def check_files(config: CleanRLWorkerConfig, env: Mapping[str, str], *, goes_on: bool) -> None:
+    """The checkpoint or model that the run needs has to be there. Only asked where the run really is to start.
+
+    A run that `goes_on` from checkpoints of its own needs no longer what it once started from, which may be gone.
+    """
     if config.mode in ("policy_eval", "interactive"):
         given = config.extras["policy_path"]
         if not exists(given):
-            raise PreflightError([f"there is no policy at {given}; give the path of a model file or a checkpoint"])
+            raise NoCheckpoint([f"there is no policy at {given}; give the path of a model file or a checkpoint"])
         return
     given = config.extras.get("checkpoint_path") if config.mode == "resume_training" else None
     given = given or {**env, **config.environment}.get(environment.RESUME_PATH)
-    if given and not exists(given):
-        raise PreflightError([f"there is no checkpoint at {given}; give the path of a checkpoint or model file"])
+    if given and not goes_on and not exists(given):
+        raise NoCheckpoint([f"there is no checkpoint at {given}; give the path of a checkpoint or model file"])

@@ -140,9 +140,10 @@ class CleanRLWorkerRuntime:
         planned = plan(self.config, self.options, self._env)
         if planned.findings.problems:
             raise preflight.PreflightError(planned.findings.problems)
-        preflight.check_files(self.config, self._env)
-        seen = preflight.try_out(self.config, planned.findings, self._env) if self.config.dry_run else {}
         folder = planned.folder
+        goes_on = folder.has_checkpoints and not self.options.force
+        preflight.check_files(self.config, self._env, goes_on=goes_on)
+        seen = preflight.try_out(self.config, planned.findings, self._env) if self.config.dry_run else {}
         lock = folder.take()
         try:
             history = folder.history()

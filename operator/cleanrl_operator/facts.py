@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import Enum, StrEnum
 
 from cleanrl_operator.api.status import SourceStatus
+from cleanrl_protocol import limits
 
 
 class PodSituation(Enum):
@@ -40,6 +41,7 @@ class EndReason(StrEnum):
     POD_LOST = "PodLost"
     IMAGE = "ImageError"
     BAD_CONFIG = "BadConfig"
+    NO_CHECKPOINT = limits.NO_CHECKPOINT
     NAN = "NaN"
     DEPENDENCIES = "DependencyInstallFailed"
     SILENCE = "HeartbeatLost"

@@ -175,7 +175,8 @@ class _Judge(Draft):
             self.suspended(confirmed=end.outcome is not None and saved)
         else:
             silent = late(self.facts, HEARTBEAT_LATE)
-            self.fault(*classify(end, self.facts.pod.disrupted, silent, self.spec.resources.memory))
+            memory, of_a_run = self.spec.resources.memory, self.status.source is not None
+            self.fault(*classify(end, self.facts.pod.disrupted, silent, memory, of_a_run=of_a_run))
 
     def pod_gone(self) -> None:
         """It left no record."""

@@ -16,12 +16,12 @@ BY_CLUSTER = {
 
 
 def classify(
-    end: WorkerEnd, disrupted: EndReason | None, silent: bool = False, memory: str = ""
+    end: WorkerEnd, disrupted: EndReason | None, silent: bool = False, memory: str = "", *, of_a_run: bool = False
 ) -> tuple[EndReason, str]:
     """The kubelet's word comes before the worker's record, and that before the exit code.
 
     `silent`: the worker's heartbeats had stopped before. A kill by its liveness probe is then the second witness. `memory`:
-    what it was allowed.
+    what it was allowed. `of_a_run`: it was to start from another run's checkpoint, which that may have replaced meanwhile.
     """
     said = end.message
     if EndReason.OOM_KILLED in (end.kubelet_reason, end.reason):
@@ -44,6 +44,11 @@ def classify(
         return EndReason.SILENCE, "The worker fell silent and its liveness probe ended it."
     if end.outcome is None and end.exit_code == 0:
         return EndReason.NO_RECORD, "The worker ended without a record of what it did."
+    if end.reason == EndReason.NO_CHECKPOINT and of_a_run:
+        return (
+            EndReason.NO_CHECKPOINT,
+            f"The checkpoint to start from was gone when the pod started. The worker said: {said}",
+        )
     if end.reason == "BadConfig" or end.exit_code == 2:
         return EndReason.BAD_CONFIG, said or "The worker refused its configuration."
     if end.reason.startswith("NaN") or end.exit_code == 3:

@@ -35,6 +35,7 @@ TABLE: dict[EndReason, Verdict] = {
     EndReason.DEPENDENCIES: Verdict(retryable=True),
     EndReason.CLAIM_FULL: Verdict(retryable=True),
     EndReason.BAD_CONFIG: Verdict(retryable=False),
+    EndReason.NO_CHECKPOINT: Verdict(retryable=True),
     EndReason.NAN: Verdict(retryable=False),
     EndReason.REFUSED: Verdict(retryable=False),
     EndReason.NAME_TAKEN: Verdict(retryable=False),

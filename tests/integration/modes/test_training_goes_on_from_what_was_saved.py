@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,24 @@ def test_a_full_checkpoint_is_extended_by_more_steps(run: Any, trained: Callable
     assert last is not None
     assert last.state["kept"]["optimizer"]["step"] > loaded.state["kept"]["optimizer"]["step"], "Adam's count went on"
     assert min(step for step, _ in ended.tensorboard("charts/learning_rate")) > loaded.step
+
+
+def test_what_it_started_from_is_needed_once(run: Any, trained: Callable[[str], Path], tmp_path: Path) -> None:
+    """Another run's checkpoints are dropped as newer ones come; by then it has its own."""
+    source = tmp_path / "source"
+    shutil.copytree(trained("ppo"), source)
+    extras = {"mode": "resume", "checkpoint_path": str(source), "algo_params": {"num_steps": 64}}
+    first = run("ppo", "CartPole-v1", 512, extras, into="more")
+    assert first.code == 0, first.process.stderr
+    lines = (first.folder / "events.jsonl").read_text().splitlines(keepends=True)
+    (first.folder / "events.jsonl").write_text("".join(line for line in lines if '"run_completed"' not in line))
+    source.rename(tmp_path / "gone")
+    again = run("ppo", "CartPole-v1", 512, extras, into="more")
+    assert again.code == 0, again.process.stderr
+    assert again.payloads("checkpoint_loaded")[-1]["verb"] == "continue"
+    record = tmp_path / "record"
+    other = run("ppo", "CartPole-v1", 512, extras, "--record-path", str(record), into="other")
+    assert (other.code, json.loads(record.read_text())["reason"]) == (2, "NoCheckpoint")
 
 
 def test_an_experiment_of_any_name_is_still_its_algorithms(run: Any) -> None:

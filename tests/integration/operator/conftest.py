@@ -225,9 +225,11 @@ class Lab:
         self.set_pod(name, phase="Running", containerStatuses=[container(running={"startedAt": now()})])
         return self.until(name, fsmState="HSHK")
 
-    def end_pod(self, name: str, exit_code: int = 0, *, reason: str = "", phase: str = "", **record: Any) -> None:
-        """The worker container ends, with a record if `record` has an outcome."""
-        message = self.record(name, **record) if record else ""
+    def end_pod(
+        self, name: str, exit_code: int = 0, *, reason: str = "", phase: str = "", why: str | None = None, **record: Any
+    ) -> None:
+        """The worker container ends, for the kubelet's `reason`, with a record and its reason `why` if that has an outcome."""
+        message = self.record(name, reason=why, **record) if record else ""
         done = {"exitCode": exit_code, "finishedAt": now(), "startedAt": now(), "message": message}
         done["reason"] = reason or ("Completed" if exit_code == 0 else "Error")
         phase = phase or ("Succeeded" if exit_code == 0 else "Failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -76,6 +77,24 @@ def test_a_source_that_still_trains_is_waited_for(lab: Any) -> None:
     assert (lab.pods("later"), waiting.get("retries", 0)) == ([], 0)
     worker.checkpoint(500)
     lab.until("later", attempt=1)
+
+
+def test_a_checkpoint_that_the_source_has_replaced_meanwhile_gives_way_to_the_newest(lab: Any) -> None:
+    lab.create("source")
+    worker = lab.execute("source")
+    worker.checkpoint(500)
+    retry = {"limit": 1, "backoffSeconds": 1}
+    lab.create("later", mode="resume", retry=retry, **{"from": {"run": "source"}})
+    lab.until("later", attempt=1)
+    lab.start_pod("later")
+    worker.checkpoint(900)
+    while lab.status("source")["checkpoint"]["step"] < 900:
+        time.sleep(0.05)
+    lab.end_pod("later", exit_code=2, outcome="failed", why="NoCheckpoint", message="there is no checkpoint")
+    lab.until("later", fsmState="INIT", attempt=2)
+    (pod,) = [pod for pod in lab.pods("later") if pod["metadata"]["labels"]["mosaic.dev/attempt"] == "2"]
+    extras = decode(pod["metadata"]["annotations"]["mosaic.dev/config"]).worker_config["extras"]
+    assert extras["checkpoint_path"] == "/source/checkpoints/900"
 
 
 def test_a_run_of_another_namespace_is_no_source(lab: Any, make_lab: Any, operator: Any) -> None:

@@ -289,6 +289,15 @@ def test_a_failed_phase_is_told_apart_and_a_refused_one_is_final() -> None:
     assert classify(refused, None) == (EndReason.BAD_CONFIG, "in phase 2 (hard)")
 
 
+def test_a_checkpoint_that_is_not_there_is_asked_for_again_only_of_a_run() -> None:
+    """A path in the manifest leads nowhere the next time too; a run may name another checkpoint by then."""
+    gone = WorkerEnd(exit_code=2, outcome="failed", reason="NoCheckpoint", message="there is none")
+    assert classify(gone, None) == (EndReason.BAD_CONFIG, "there is none")
+    reason, message = classify(gone, None, of_a_run=True)
+    assert (reason, message.endswith("there is none")) == (EndReason.NO_CHECKPOINT, True)
+    assert verdict(reason).retryable
+
+
 # -- installations
 
 
