@@ -48,11 +48,15 @@ CONTROL_PLANES := $(addprefix tests/integration/,chart devcluster devcluster_bin
 CONTROL_PLANE_TESTS := $(CONTROL_PLANES) -o cache_dir=.pytest_cache/control-planes
 WORKER_TESTS := tests/integration $(addprefix --ignore=,$(CONTROL_PLANES)) -o cache_dir=.pytest_cache/workers
 
+.PHONY: programs
+programs: setup ## what the local cluster is made of, built once: some fifteen minutes, longer than any test may take
+	@$(VENV)/devcluster binaries --build all > /dev/null
+
 .PHONY: integration integration-control-planes integration-workers
 integration: setup ## real processes and a real API server
 	@$(MAKE) --no-print-directory -j 2 integration-control-planes integration-workers
 	$(VENV)/python -m cleanrl_worker.tools.coverage_matrix --check
-integration-control-planes:
+integration-control-planes: programs
 	$(PYTEST) $(CONTROL_PLANE_TESTS) || $(AGAIN) $(CONTROL_PLANE_TESTS)
 integration-workers:
 	$(PYTEST) $(WORKER_TESTS) || $(AGAIN) $(WORKER_TESTS)
@@ -64,7 +68,7 @@ coverage: setup ## launch, resume and evaluate every algorithm, and write docs/c
 	$(VENV)/python -m cleanrl_worker.tools.coverage_matrix
 
 .PHONY: e2e
-e2e: setup ## real kubelet, real pods
+e2e: programs ## real kubelet, real pods
 	$(PYTEST) tests/e2e || $(AGAIN) tests/e2e
 
 .PHONY: fuzz
