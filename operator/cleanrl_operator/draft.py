@@ -23,7 +23,7 @@ from cleanrl_operator.api.status import (
     Transition,
 )
 from cleanrl_operator.decision import Decision, DeletePod, Desired, Effect, Event
-from cleanrl_operator.facts import EndReason, Facts, SessionFacts, WorkerEnd
+from cleanrl_operator.facts import EndReason, Facts, PodSituation, SessionFacts, WorkerEnd
 from cleanrl_operator.policies import deadline, gpu, retry, ttl
 from cleanrl_operator.policies.stopping import Intent
 
@@ -51,11 +51,20 @@ class Draft:
     notices: dict[str, tuple[bool, str, str]] = field(default_factory=dict)
     released: bool = False
     """The pod that the facts speak of was let go in this judgement: they say nothing about the next one."""
+    worked_until: datetime = field(init=False)
+    """Until when the attempt's time counts: now, or when its pod was over, which may be hours ago if no operator ran."""
 
     def __post_init__(self) -> None:
         last = self.status.transitions[-1].at if self.status.transitions else None
         if last is not None and last > self.now:
             self.now = last  # a clock that jumped back must not make time run backwards in the status
+        self.worked_until = self.now
+        pod, progress = self.facts.pod, self.status.progress
+        if pod.situation in (PodSituation.ENDED, PodSituation.GONE):
+            over = pod.end.finished_at if pod.end is not None else pod.since
+            # Nobody may know it, and the node's clock may be behind ours: it was not before the last sign of life.
+            signs = (over, last, progress.updated_at if progress is not None else None, self.status.stop_requested_at)
+            self.worked_until = min(self.now, max(filter(None, signs), default=self.now))
 
     @property
     def state(self) -> State:
@@ -79,8 +88,11 @@ class Draft:
         history.append(Transition(from_=before, to=to, at=moment, attempt=self.status.attempt, reason=reason))
         self.set(fsm_state=to, transitions=history[-MAX_TRANSITIONS:])
         self.explain(reason, message)
-        if to is State.EXEC and self.status.exec_started_at is None:
-            self.set(exec_started_at=moment)
+        if to is State.EXEC:
+            self.set(
+                exec_started_at=self.status.exec_started_at or moment,
+                wallclock_since=self.status.wallclock_since or moment,
+            )
         self.events.append(Event(reason, message, warning=to is State.FAULT))
 
     def walk_to(self, target: State, at: datetime | None) -> None:
@@ -128,7 +140,6 @@ class Draft:
 
     def suspended(self, confirmed: bool) -> None:
         """PAUSE without a pod."""
-        self.stop_clock()
         if confirmed:
             self.rest("Suspended", "Suspended with a checkpoint; pod and GPU are free.")
         else:
@@ -164,6 +175,7 @@ class Draft:
         if self.status.pod_uid is None:
             return
         self.count_gpus()
+        self.stop_clock()
         self.set(pod_uid=None, stop_requested_at=None)
         self.released = True
 
@@ -193,7 +205,7 @@ class Draft:
     def stop_clock(self) -> None:
         """Add the stretch that has ended to the time that counts against the limit."""
         if self.status.wallclock_since is not None:
-            used = deadline.wallclock_used(self.status, self.now).total_seconds()
+            used = deadline.wallclock_used(self.status, self.worked_until).total_seconds()
             self.set(wallclock_seconds=round(used, 3), wallclock_since=None)
 
     def count_gpus(self) -> None:
@@ -210,7 +222,7 @@ class Draft:
         if not began and session is not None and session.registered_at is not None:
             began = [session.registered_at]  # so many pauses since that the first steps are not kept any more
         if began:
-            held = max((self.now - began[0]).total_seconds(), 0.0)
+            held = max((self.worked_until - began[0]).total_seconds(), 0.0)
             self.set(gpu_seconds=round(self.status.gpu_seconds + gpus * held, 1))
 
     def take_progress(self, session: SessionFacts) -> None:

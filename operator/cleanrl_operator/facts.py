@@ -88,7 +88,8 @@ class PodFacts:
     uid: str | None = None
     node_name: str | None = None
     since: datetime | None = None
-    """When the situation began, as the objects tell it: creation, container start, first pull error."""
+    """When the situation began, as the objects tell it: creation, container start, first pull error, deletion; None where
+    nobody saw the pod go."""
     deleting: bool = False
     disrupted: EndReason | None = None
     """Evicted, Preempted, NodeLost or ScratchExceeded, when the pod or its node says so."""

@@ -163,7 +163,7 @@ class _Judge(Draft):
             self.complete_progress(end.step)
             self.finish(Outcome.COMPLETED, "Completed", end.message or "The run did all its steps.")
             return
-        purpose = stopping.purpose(self.spec, self.status, self.now)
+        purpose = stopping.purpose(self.spec, self.status, self.worked_until)
         if end.outcome == "deadline_exceeded" and purpose is not Intent.SUSPEND:  # else the limit was raised meanwhile
             self.finish(Outcome.DEADLINE_EXCEEDED, "DeadlineExceeded", deadline.over(self.spec))
             return
@@ -180,7 +180,7 @@ class _Judge(Draft):
 
     def pod_gone(self) -> None:
         """It left no record."""
-        purpose = stopping.purpose(self.spec, self.status, self.now)
+        purpose = stopping.purpose(self.spec, self.status, self.worked_until)
         if self.is_given_up:
             self.give_up()
         elif purpose is Intent.SUSPEND:
@@ -390,8 +390,6 @@ class _Judge(Draft):
         if not runs:
             self.stop_clock()
             return
-        if self.status.wallclock_since is None:
-            self.set(wallclock_since=self.now)
         over = deadline.wallclock_over_at(self.spec, self.status, self.now)
         if over is not None and over > self.now:
             self.wakes.append(over)

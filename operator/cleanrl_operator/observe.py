@@ -87,7 +87,8 @@ def observe_departed(run: Run, pod: Mapping[str, Any]) -> PodFacts:
     facts = observe_pod(run, pod)
     if facts.situation is PodSituation.ENDED:
         return facts
-    return PodFacts(situation=PodSituation.GONE, disrupted=facts.disrupted, node_name=facts.node_name)
+    since = _time(pod["metadata"].get("deletionTimestamp"))
+    return PodFacts(situation=PodSituation.GONE, since=since, disrupted=facts.disrupted, node_name=facts.node_name)
 
 
 def may_still_write(pod: Mapping[str, Any]) -> bool:

@@ -48,6 +48,13 @@ def ended(**fields: Any) -> Facts:
     return Facts(pod=pod(PodSituation.ENDED, end=WorkerEnd(**{"exit_code": 1, **fields})))
 
 
+def after(seconds: float, facts: Facts) -> Facts:
+    """The same end, so long after the start."""
+    assert facts.pod.end is not None
+    end = replace(facts.pod.end, finished_at=START + timedelta(seconds=seconds))
+    return replace(facts, pod=replace(facts.pod, end=end))
+
+
 COMPLETED = ended(exit_code=0, outcome="completed", started_at=START, registered_at=START)
 STOPPED = ended(exit_code=0, outcome="suspended", checkpoint_path="c/1", checkpoint_step=5)
 
@@ -327,7 +334,7 @@ def test_a_limit_that_is_raised_while_the_worker_stops_is_not_over(
 
 def test_time_in_suspend_does_not_count(arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge) -> None:
     asked = judge(make_spec(suspend=True), arrive(State.EXEC), STARTED, seconds=30).status
-    status = judge(make_spec(suspend=True), asked, STOPPED, seconds=40).status
+    status = judge(make_spec(suspend=True), asked, after(40, STOPPED), seconds=41).status
     assert status.wallclock_seconds == 40
     assert judge(make_spec(), status, Facts(), seconds=10_000).status.wallclock_seconds == 40
 
@@ -489,7 +496,7 @@ def test_gpu_time_is_counted_when_the_pod_ends(
     arrive: Callable[[State], Status], make_spec: MakeSpec, judge: Judge
 ) -> None:
     spec = make_spec(resources={"gpus": {"requested": 2}})
-    end = judge(spec, arrive(State.EXEC), COMPLETED, seconds=100).status
+    end = judge(spec, arrive(State.EXEC), after(100, COMPLETED), seconds=101).status
     assert end.gpu_seconds == 200
 
 
@@ -503,7 +510,7 @@ def test_gpu_time_is_counted_however_often_the_run_was_paused(
         status = judge(make_spec(resources=gpus, pause=True), status, paused, seconds=second).status
         status = judge(make_spec(resources=gpus), status, STARTED, seconds=second).status
     assert State.HSHK not in [step.to for step in status.transitions or []]
-    assert judge(make_spec(resources=gpus), status, COMPLETED, seconds=100).status.gpu_seconds == 200
+    assert judge(make_spec(resources=gpus), status, after(100, COMPLETED), seconds=101).status.gpu_seconds == 200
 
 
 EVERY_FACT = [
