@@ -553,7 +553,8 @@ NOT_YET = re.compile(
 def _refusal(error: KubeError, before: Refusal | None = None) -> Refusal | None:
     """What a refused pod means; None when it is no refusal but a failure to ask. `before` is the last answer."""
     message = str(error)
-    if error.status == 403 and NOT_YET.search(message):
+    no_word = error.status == 500 and error.reason == "InternalError"  # a webhook that does not answer, mostly
+    if no_word or (error.status == 403 and NOT_YET.search(message)):
         waited = before.retry_seconds if before is not None and before.kind is RefusalKind.NOT_YET else 0.5
         return Refusal(RefusalKind.NOT_YET, message, min(2 * waited, MOST_NOT_YET_SECONDS))
     if error.status == 403 and "exceeded quota" in message:

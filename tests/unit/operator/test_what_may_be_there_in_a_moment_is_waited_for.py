@@ -43,6 +43,17 @@ def test_a_policy_is_not_argued_with(message: str) -> None:
     assert answer.kind is RefusalKind.POLICY
 
 
+def test_a_webhook_that_does_not_answer_is_told_and_waited_for() -> None:
+    message = (
+        'Internal error occurred: failed calling webhook "mpod.kb.io": failed to call webhook: Post '
+        '"https://kueue-webhook-service.kueue-system.svc:443/mutate": dial tcp 10.0.0.7:443: connect: connection refused'
+    )
+    answer = _refusal(KubeError(500, "InternalError", message))
+    assert answer is not None
+    assert (answer.kind, answer.message) == (RefusalKind.NOT_YET, message)
+    assert _refusal(KubeError(0, "NoAnswer", "nobody answers")) is None, "then no status could be written either"
+
+
 def test_it_is_asked_soon_and_then_less_and_less_often() -> None:
     refusal, pauses = None, []
     for _ in range(8):
