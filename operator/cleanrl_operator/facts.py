@@ -142,7 +142,9 @@ class RefusalKind(Enum):
     """Why the API server would not take the pod."""
 
     QUOTA = "a quota is exhausted: waiting may help"
-    NOT_YET = "what the pod needs, or who judges it, is not there yet, or our rights are not known yet: waiting may help"
+    NOT_YET = (
+        "what the pod needs, or who judges it, is not there yet, or our rights are not known yet: waiting may help"
+    )
     POLICY = "a policy refuses the pod: waiting does not help"
     NAMESPACE = "the namespace is going away: nothing helps, and nothing needs to be said"
 

@@ -399,7 +399,7 @@ class Reconciler:
         if named is None or named.run is None:
             return Source()
         body = self.cache.run((run.namespace, named.run)) or await self.kube.get(_run_path(run.namespace, named.run))
-        return judge_source(run, body)
+        return judge_source(run, body, self.clock())
 
     # -- apply and write
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from cleanrl_operator.api.spec import Mode
 from cleanrl_operator.api.status import SourceStatus, State
 from cleanrl_operator.run import Run, UnreadableRun
+
+PATIENCE = timedelta(seconds=20)
+"""So long after it was accepted a run waits for one that is not there: who applies both at once does not choose their order."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Source:
     pending: str = ""
 
 
-def judge(run: Run, body: Mapping[str, Any] | None) -> Source:
+def judge(run: Run, body: Mapping[str, Any] | None, now: datetime) -> Source:
     """Judge the object that `from.run` names; None when the API server has no such run in the namespace."""
     named = run.spec.from_
     if named is None or named.run is None:
@@ -33,7 +37,9 @@ def judge(run: Run, body: Mapping[str, Any] | None) -> Source:
     if known is not None and (body is None or body["metadata"]["uid"] != known.run_uid):
         return Source(found=known)
     if body is None:
-        return Source(fault=f"from.run names {name}, and there is no such run in this namespace")
+        missing = f"from.run names {name}, and there is no such run in this namespace"
+        is_new = now < (run.status.started_at or now) + PATIENCE
+        return Source(pending=f"{missing} yet.") if is_new else Source(fault=missing)
     try:
         source = Run.parse(body)
     except UnreadableRun as error:

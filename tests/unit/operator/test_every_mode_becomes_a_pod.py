@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -142,15 +143,14 @@ def test_a_source_that_is_gone_or_replaced_takes_nothing_from_a_run_that_started
     kept = {"path": "checkpoints/5", "step": 5, "time": "2026-01-01T00:00:00Z", "sha256": SHA}
     known = vouched_for(make_run("earlier", status={"checkpoint": kept}))
     assert known is not None
-    fresh = make_run("later", mode="resume", **{"from": {"run": "earlier"}})
-    assert "no such run" in judge(fresh, None).fault
+    now = datetime.now(UTC)
     begun = make_run("later", mode="resume", status={"source": known.dump()}, **{"from": {"run": "earlier"}})
     namesake = {
         "metadata": {"namespace": "ns", "name": "earlier", "uid": "another", "resourceVersion": "9"},
         "spec": {"algo": "dqn", "envId": "CartPole-v1"},
     }
-    assert judge(begun, None).found == judge(begun, namesake).found == known
-    body = pod.build(begun, Settings(), judge(begun, None).found)
+    assert judge(begun, None, now).found == judge(begun, namesake, now).found == known
+    body = pod.build(begun, Settings(), judge(begun, None, now).found)
     assert extras(body)["checkpoint_sha256"] == SHA
     assert mount(worker(body), "source", "/source")["subPath"] == known.path
 

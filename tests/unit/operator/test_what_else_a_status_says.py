@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -64,7 +64,7 @@ def test_a_source_needs_a_checkpoint_that_its_status_vouches_for(
     status: dict[str, Any], fault: str, pending: str
 ) -> None:
     later = Run.parse(run("b", mode="resume", **{"from": {"run": "a"}}))
-    judged = judge_source(later, run("a", status))
+    judged = judge_source(later, run("a", status), START)
     assert (fault in judged.fault, bool(judged.fault)) == (True, bool(fault))
     assert (pending in judged.pending, bool(judged.pending)) == (True, bool(pending))
     assert (judged.found is not None) == (not fault and not pending)
@@ -73,12 +73,22 @@ def test_a_source_needs_a_checkpoint_that_its_status_vouches_for(
 def test_an_interactive_run_may_play_elsewhere_and_a_source_may_be_unreadable() -> None:
     trained = run("a", checkpoint(sha256=SHA))
     played = Run.parse(run("b", mode="interactive", envId="CartPole-v0", **{"from": {"run": "a"}}))
-    assert judge_source(played, trained).found is not None
+    assert judge_source(played, trained, START).found is not None
     judged = Run.parse(run("b", mode="policyEval", envId="CartPole-v0", **{"from": {"run": "a"}}))
-    assert "not on CartPole-v0" in judge_source(judged, trained).fault
+    assert "not on CartPole-v0" in judge_source(judged, trained, START).fault
     broken = run("a")
     broken["spec"]["totalTimesteps"] = "many"
-    assert "can't be read" in judge_source(played, broken).fault
+    assert "can't be read" in judge_source(played, broken, START).fault
+
+
+def test_a_source_that_is_applied_a_moment_later_is_waited_for() -> None:
+    accepted = {"fsmState": "INIT", "startedAt": START.isoformat()}
+    for status in ({}, accepted):
+        new = Run.parse(run("b", status, mode="resume", **{"from": {"run": "a"}}))
+        assert "no such run in this namespace yet" in judge_source(new, None, START).pending
+        assert "first checkpoint of a" in judge_source(new, run("a"), START).pending
+    waited = judge_source(new, None, START + timedelta(minutes=1))
+    assert (waited.pending, "there is no such run" in waited.fault) == ("", True)
 
 
 def test_a_pending_source_waits_without_a_pod_and_without_a_cost(make_spec: MakeSpec, judge: Judge) -> None:
