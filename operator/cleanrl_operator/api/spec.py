@@ -377,7 +377,7 @@ class Retry(Model):
         default=3, ge=0, le=100, description="Failures in a row before the run ends; progress refills it."
     )
     backoff_seconds: int = Field(
-        default=10, ge=1, le=3600, description="Wait before the first retry; doubles each time."
+        default=10, ge=1, le=3600, description="Wait before the first retry; doubles each time, up to 10 minutes."
     )
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from cleanrl_operator.facts import EndReason
 
 LONGEST_BACKOFF = timedelta(minutes=10)
+"""No doubling goes beyond it; a first wait that is longer was asked for."""
 
 
 @dataclass(frozen=True)
@@ -56,4 +57,4 @@ def verdict(reason: str) -> Verdict:
 def backoff(base_seconds: int, failures: int) -> timedelta:
     """How long to wait after this many failures in a row: doubling, with a ceiling."""
     doubled = base_seconds * 2 ** min(max(failures - 1, 0), 16)
-    return min(timedelta(seconds=doubled), LONGEST_BACKOFF)
+    return min(timedelta(seconds=doubled), max(timedelta(seconds=base_seconds), LONGEST_BACKOFF))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import Outcome, State, Status
 from cleanrl_operator.decision import Decision
 from cleanrl_operator.facts import Facts, PodFacts, PodSituation, SessionFacts, WorkerEnd
+from cleanrl_operator.policies.retry import LONGEST_BACKOFF, backoff
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MakeSpec = Callable[..., Spec]
@@ -46,3 +47,9 @@ def test_a_step_beyond_all_before_is(make_spec: MakeSpec, judge: Judge) -> None:
     steps = [100, 200, 300, 400]
     going = attempts(make_spec, judge, steps, steps)
     assert (going.fsm_state, going.retries) == (State.FAULT, 1)
+
+
+def test_the_wait_doubles_up_to_ten_minutes_and_is_never_shorter_than_asked_for() -> None:
+    assert [backoff(10, failures).total_seconds() for failures in (0, 1, 2, 3)] == [10, 10, 20, 40]
+    assert backoff(10, 50) == LONGEST_BACKOFF
+    assert [backoff(3600, failures) for failures in (1, 5)] == [timedelta(hours=1)] * 2
