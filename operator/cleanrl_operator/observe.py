@@ -36,7 +36,8 @@ NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
 """What the runtimes call the end of a container whose program could not be started; its message is theirs."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 PREEMPTORS = frozenset({"PreemptionByScheduler", "WorkloadEvictedDueToPreempted"})
-EVICTORS = frozenset({"EvictionByEvictionAPI", "TerminationByKubelet", "DeletionByTaintManager"})
+COLLECTED = "DeletionByPodGC"
+"""Of a pod whose node is not there any more."""
 
 
 def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
@@ -136,7 +137,8 @@ def worker_end(run: Run, terminated: Mapping[str, Any]) -> WorkerEnd:
     try:
         record = parse(terminated.get("message") or "", run_id=run.run_id, attempt=run.next_attempt)
     except BadRecord as error:
-        return WorkerEnd(**seen, message=str(error))
+        what = f"The worker ended with exit code {exit_code}, and {error}. What it printed is in its logs."
+        return WorkerEnd(**seen, message=what)
     return WorkerEnd(**seen, **from_record(record))
 
 
@@ -210,6 +212,8 @@ def disruption(status: Mapping[str, Any]) -> EndReason | None:
         return EndReason.NODE_LOST
     for condition in status.get("conditions") or []:
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            if condition.get("reason") == COLLECTED:
+                return EndReason.NODE_LOST
             return EndReason.PREEMPTED if condition.get("reason") in PREEMPTORS else EndReason.EVICTED
         if condition.get("type") == "TerminationTarget" and condition.get("status") == "True":
             return EndReason.PREEMPTED

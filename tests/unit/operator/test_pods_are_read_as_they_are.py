@@ -118,6 +118,7 @@ def test_a_pod_is_ours_by_controller_namespace_and_attempt(run: Run, change: dic
         ({"phase": "Failed", "reason": "NodeShutdown"}, EndReason.NODE_LOST),
         (condition("DisruptionTarget", "True", reason="PreemptionByScheduler"), EndReason.PREEMPTED),
         (condition("DisruptionTarget", "True", reason="DeletionByTaintManager"), EndReason.EVICTED),
+        (condition("DisruptionTarget", "True", reason="DeletionByPodGC"), EndReason.NODE_LOST),
         (condition("TerminationTarget", "True", reason="StoppedByKueue"), EndReason.PREEMPTED),
         (condition("DisruptionTarget", "False", reason="PreemptionByScheduler"), None),
     ],
@@ -141,6 +142,15 @@ def test_a_record_is_believed_only_if_it_speaks_of_this_run_and_attempt(run: Run
         end = observe_pod(run, pod(**worker(terminated={"exitCode": 0, "message": message}))).end
         assert end is not None
         assert end.outcome == outcome
+
+
+def test_a_worker_that_left_no_record_is_told_with_its_exit_code(run: Run) -> None:
+    for code, reason in ((1, EndReason.EXIT_CODE), (2, EndReason.BAD_CONFIG), (137, EndReason.EXIT_CODE)):
+        end = observe_pod(run, pod(phase="Failed", **worker(terminated={"exitCode": code}))).end
+        assert end is not None
+        told, message = classify(end, None)
+        assert told is reason
+        assert f"exit code {code}, and the container left no termination record" in message
 
 
 def test_a_pod_that_is_gone_still_tells_how_it_ended(run: Run) -> None:
