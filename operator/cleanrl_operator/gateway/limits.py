@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 EVENTS_PER_SECOND, EVENTS_BURST = 50.0, 2000
 """A worker sends a few events a second; after an hour without a gateway it replays what it has kept, at once."""
-REFUSALS_PER_SECOND, REFUSALS_BURST = 5.0, 100
+CALLS_PER_SECOND, CALLS_BURST = 5.0, 100
 """Generous, because many pods may share one address behind a masquerading network."""
-MOST_ADDRESSES = 10_000
+MOST_CALLERS = 10_000
 
 
 @dataclass
@@ -42,25 +42,24 @@ class Bucket:
         self.seen = now
 
 
-class Refused:
-    """Who was refused too often lately, by address: they are turned away before their token costs anybody a review."""
+class Callers:
+    """Who did something too often lately: they are turned away before their token costs anybody a review."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
-    def too_often(self, peer: str, now: float) -> bool:
+    def too_often(self, caller: str, now: float) -> bool:
         """Whether this caller has to wait."""
-        bucket = self._buckets.get(address(peer))
+        bucket = self._buckets.get(caller)
         return bucket is not None and bucket.empty(now)
 
-    def note(self, peer: str, now: float) -> None:
-        """This caller was refused."""
-        where = address(peer)
-        bucket = self._buckets.pop(where, None) or Bucket.full(REFUSALS_PER_SECOND, REFUSALS_BURST, now)
+    def note(self, caller: str, now: float) -> None:
+        """This caller did it once more."""
+        bucket = self._buckets.pop(caller, None) or Bucket.full(CALLS_PER_SECOND, CALLS_BURST, now)
         bucket.take(now)
         bucket.level = max(bucket.level, 0.0)
-        self._buckets[where] = bucket
-        if len(self._buckets) > MOST_ADDRESSES:
+        self._buckets[caller] = bucket
+        if len(self._buckets) > MOST_CALLERS:
             self._buckets.popitem(last=False)
 
 

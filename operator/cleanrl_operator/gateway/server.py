@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from cleanrl_operator.api.status import State
 from cleanrl_operator.gateway.identity import NotProven, PodIdentity, SessionTokens, Verifier
-from cleanrl_operator.gateway.limits import EVENTS_BURST, EVENTS_PER_SECOND, Bucket, Refused
+from cleanrl_operator.gateway.limits import EVENTS_BURST, EVENTS_PER_SECOND, Bucket, Callers, address
 from cleanrl_operator.gateway.sessions import HEARTBEAT_SECONDS, Session, SessionBook
 from cleanrl_operator.kube import KubeError
 from cleanrl_operator.run import Run
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 FindRun = Callable[[str], Run | None]
 Context = Any  # grpc.aio.ServicerContext; grpc has no types
 MOST_STREAMS = 20_000
+MOST_REVIEWS = 50
+"""Tokens that are verified at once: half of the connections to the API server are for others, such as who renews the lease."""
 LOOK_SECONDS = 60.0
 """How often a stream looks whether its worker has earned credits, and acknowledges figures and heartbeats, while nothing else
 happens: of a thousand workers that talk all the time each gets one answer to several of them."""
@@ -63,7 +66,9 @@ class Gateway(rpc.SessionServiceServicer):
         self._run_by_uid = run_by_uid
         self._run_by_id = run_by_id
         self._clock = clock
-        self._refused = Refused()
+        self._refused, self._registered = Callers(), Callers()
+        """Who was refused, by address, and who asked to be registered, by the digest of the token."""
+        self._reviews = asyncio.Semaphore(MOST_REVIEWS)
         self.refusals: Counter[str] = Counter()
         """What was refused, by gRPC code."""
         self.streams = 0
@@ -167,13 +172,20 @@ class Gateway(rpc.SessionServiceServicer):
 
     async def _admit(self, request: pb.RegisterWorkerRequest, context: Context) -> tuple[Run, str]:
         """The run that the caller's pod may speak for. Aborts the call otherwise."""
-        if self._refused.too_often(context.peer(), self._clock()):
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "refused too often lately: wait a while")
         bearer = _metadata(context).get("authorization", "")
         if not bearer.startswith("Bearer "):
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, "no pod token was given")
+        token = bearer.removeprefix("Bearer ")
+        whose = hashlib.sha256(token.encode(errors="replace")).hexdigest()
         try:
-            identity = await self._verifier.verify(bearer.removeprefix("Bearer "))
+            async with self._reviews:  # of a thousand calls at once most are turned away when their turn comes
+                now = self._clock()
+                if self._refused.too_often(address(context.peer()), now) or self._registered.too_often(whose, now):
+                    await self._refuse(
+                        context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls lately: wait a while"
+                    )
+                self._registered.note(whose, now)
+                identity = await self._verifier.verify(token)
         except NotProven as error:
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
         except KubeError as error:
@@ -223,7 +235,7 @@ class Gateway(rpc.SessionServiceServicer):
         """
         self.refusals[code.name] += 1
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            self._refused.note(context.peer(), self._clock())
+            self._refused.note(address(context.peer()), self._clock())
         log.warning("refused: %s", why, extra={"peer": context.peer(), "code": code.name})
         context.set_code(code)
         context.set_details(why)

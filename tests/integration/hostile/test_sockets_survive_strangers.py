@@ -15,7 +15,8 @@ import grpc
 import grpc.aio
 import pytest
 from cleanrl_operator.gateway.identity import NotProven, PodIdentity, SessionTokens
-from cleanrl_operator.gateway.server import Gateway, attach
+from cleanrl_operator.gateway.limits import Callers
+from cleanrl_operator.gateway.server import MOST_REVIEWS, Gateway, attach
 from cleanrl_operator.gateway.sessions import SessionBook
 from cleanrl_operator.health import HealthServer
 from cleanrl_operator.run import Run
@@ -51,7 +52,14 @@ RUN = Run.parse(
 class OnePod:
     """Knows one token; who is whose is the API server's to say, and tested with a real one elsewhere."""
 
+    def __init__(self) -> None:
+        self.asked = self.at_once = self._now = 0
+
     async def verify(self, token: str) -> PodIdentity:
+        self.asked, self._now = self.asked + 1, self._now + 1
+        self.at_once = max(self.at_once, self._now)
+        await asyncio.sleep(0.01)
+        self._now -= 1
         if token != "good":
             raise NotProven("the API server does not accept the token")
         return PodIdentity("ns", "p1")
@@ -148,7 +156,7 @@ def test_any_bytes_on_a_stream_end_it_with_a_known_code(
     token: str | None,
 ) -> None:
     target, served = gateway
-    served._refused._buckets.clear()  # each is a stranger of its own: thousands from one address would be turned away
+    served._refused, served._registered = Callers(), Callers()  # each is a stranger of its own
     caplog.clear()
     with grpc.insecure_channel(target) as channel:
         session = register(channel).session_token if token is None else token
@@ -171,7 +179,44 @@ def test_a_flood_of_refusals_is_turned_away_before_it_costs_a_review(gateway: tu
                 stub.RegisterWorker(pb.RegisterWorkerRequest(), metadata=(("authorization", "Bearer bad"),), timeout=20)
             codes.add(refusal.value.code())
     assert codes == {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}
-    served._refused._buckets.clear()
+    served._refused, served._registered = Callers(), Callers()
+
+
+@pytest.mark.parametrize("token", ["good", "bad"])
+def test_a_thousand_calls_at_once_leave_the_api_server_to_others(loop: Loop, token: str) -> None:
+    """Also those of a worker that is known: it may be a tenant's own program."""
+    pod = OnePod()
+
+    async def calls() -> set[grpc.StatusCode]:
+        made = Gateway(
+            SessionBook(lambda _key: None),
+            pod,
+            SessionTokens(b"k" * 32),
+            run_of_pod=lambda _uid: RUN,
+            run_by_uid=lambda _uid: RUN,
+            run_by_id=lambda _namespace, _run: RUN,
+        )
+        server = grpc.aio.server(options=limits.SERVER_OPTIONS)
+        attach(made, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+
+        async def one(stub: Any) -> grpc.StatusCode:
+            request = pb.RegisterWorkerRequest(run_id=RUN.run_id, attempt=1)
+            call = stub.RegisterWorker(request, metadata=(("authorization", f"Bearer {token}"),), timeout=20)
+            code: grpc.StatusCode = await call.code()
+            return code
+
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = rpc.SessionServiceStub(channel)
+            codes = set(await asyncio.gather(*(one(stub) for _ in range(1000))))
+        await server.stop(0)
+        return codes
+
+    codes = loop.do(calls())
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED in codes
+    assert pod.at_once <= MOST_REVIEWS
+    assert pod.asked <= 300, "a hundred, what a second or two add, and what is asked already"
 
 
 def unused_port() -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cleanrl_operator.gateway.limits import REFUSALS_BURST, Bucket, Refused
+from cleanrl_operator.gateway.limits import CALLS_BURST, Bucket, Callers, address
 from cleanrl_operator.progress import FleetBudget
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,13 +25,14 @@ def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
     assert bucket.take(0.2) == 0.0
 
 
-def test_who_is_refused_too_often_waits_and_others_do_not() -> None:
-    refused = Refused()
-    for port in range(2 * REFUSALS_BURST):
-        refused.note(f"ipv4:10.0.0.1:{port}", 0.0)
-    assert refused.too_often("ipv4:10.0.0.1:99", 0.0)
-    assert not refused.too_often("ipv4:10.0.0.2:99", 0.0)
-    assert not refused.too_often("ipv4:10.0.0.1:99", 5.0)
+def test_who_calls_too_often_waits_and_others_do_not() -> None:
+    callers = Callers()
+    for port in range(2 * CALLS_BURST):
+        callers.note(address(f"ipv4:10.0.0.1:{port}"), 0.0)
+    mine, other = address("ipv4:10.0.0.1:99"), address("ipv4:10.0.0.2:99")
+    assert callers.too_often(mine, 0.0)
+    assert not callers.too_often(other, 0.0)
+    assert not callers.too_often(mine, 5.0)
 
 
 def test_progress_is_sampled_and_what_is_waited_for_goes_sooner() -> None:
