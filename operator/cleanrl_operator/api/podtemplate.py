@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from cleanrl_operator.api.model import ANYTHING, Model, Rule
+from cleanrl_operator.api.model import ANYTHING, Model, Quantity, Rule
 
 Label = Annotated[str, Field(max_length=63)]
 Text = Annotated[str, Field(min_length=1, max_length=253)]
@@ -61,7 +61,7 @@ class LocalReference(Model):
 class EmptyDir(Model):
     """Scratch space that goes with the pod."""
 
-    size_limit: str | None = Field(default=None, max_length=32, description="The most it may hold.")
+    size_limit: Quantity | None = Field(default=None, description="The most it may hold.")
     medium: str | None = Field(default=None, max_length=16, pattern=r"^(Memory)?$", description="Memory, or the disk.")
 
 

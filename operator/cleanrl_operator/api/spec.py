@@ -12,12 +12,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from cleanrl_operator.api.model import ANYTHING, Model, Rule
+from cleanrl_operator.api.model import ANYTHING, Model, Quantity, Rule
 from cleanrl_operator.api.podtemplate import PodTemplate
 from cleanrl_protocol.algorithms import ALGORITHMS, REQUIREMENT_SETS
 
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
-Quantity = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|m)?$")]
 EnvironmentId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9_./:-]*$")]
 RunPath = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_./=+-]*$")]
 

@@ -89,6 +89,7 @@ BOUNDS = {
     "spec.script.path": changed(mode="script", script={"path": "relative.sh"}),
     "spec.requirements[0]": changed(requirements=["gpu-drivers"]),
     "spec.resources.memory": changed(resources={"memory": "lots"}),
+    "emptyDir.sizeLimit": changed(podTemplate={"volumes": [{**VOLUME, "emptyDir": {"sizeLimit": "1ki"}}]}),
     "spec.checkpoint.everySeconds": changed(checkpoint={"everySeconds": 1}),
     "spec.artifacts.wandb.baseUrl": changed(artifacts={"wandb": {"enabled": True, "baseUrl": "https://user:pw@wandb"}}),
     "spec.artifacts.wandb.proxy.http": changed(artifacts={"wandb": {"proxy": {"http": "http://user:pw@proxy"}}}),
@@ -101,6 +102,7 @@ def test_a_good_manifest_is_taken(server: Cluster) -> None:
     assert "created" in apply(server, changed(mode="script", totalTimesteps=..., script={"path": "/opt/goto.sh"}))
     assert "created" in apply(server, changed(dryRun=True, artifacts={"tensorboard": {"serve": "always"}}))
     assert "created" in apply(server, changed(algo="cleanrl.ppo", resources={"cpus": {"requested": "500m"}}))
+    assert "created" in apply(server, changed(resources={"memory": "4194304Ki"}))
 
 
 @pytest.mark.parametrize("sentence", REFUSED)

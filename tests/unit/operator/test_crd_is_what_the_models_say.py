@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
 from cleanrl_operator.api import GROUP, PLURAL
 from cleanrl_operator.api.crd import build, render
 
@@ -43,3 +45,17 @@ def test_the_requirement_sets_are_the_workers() -> None:
     from cleanrl_worker.requirement_sets import SETS
 
     assert set(REQUIREMENT_SETS) == set(SETS)
+
+
+@pytest.mark.parametrize(
+    ("amount", "taken"),
+    [
+        *((f"2{unit}", True) for unit in ("", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
+        ("0.5Gi", True),
+        *((text, False) for text in ("2K", "2ki", "2mi", "2GB", "2gi", "2 Gi", "-2Gi", ".5Gi", "lots", "")),
+    ],
+)
+def test_an_amount_has_the_units_of_kubernetes(amount: str, taken: bool) -> None:
+    spec = build()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    memory = spec["properties"]["resources"]["properties"]["memory"]
+    assert bool(re.fullmatch(memory["pattern"], amount)) is taken
