@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from cleanrl_operator.announce import Announcer
 from cleanrl_operator.api import GROUP, PLURAL, VERSION
@@ -45,6 +45,7 @@ from cleanrl_operator.settings import Settings
 from cleanrl_operator.watchdog import Watchdog, Watched, pods_of, runs_of
 
 log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 SWEEP_SECONDS = 60.0
 """How often every run that is not over and has no session is looked at, whatever the watches and the timers say."""
 SWEPT_A_SECOND = 50
@@ -202,7 +203,7 @@ class Operator:
         )
         if settings.gateway_target:
             self._gateway = GatewayService(self.kube, settings, self.book, self.cache, clock)
-            settings = replace(settings, gateway_ca=await self._gateway.start())
+            settings = replace(settings, gateway_ca=await self._until_answered(self._gateway.start))
         self._reconciler = Reconciler(
             kube=self.kube,
             cache=self.cache,
@@ -336,18 +337,16 @@ class Operator:
                     raise CannotStart(f"the operator's account lacks a right that it needs: {error}") from None
                 raise
 
-    async def _until_answered(self, ask: Callable[..., Awaitable[None]], *arguments: object) -> None:
+    async def _until_answered(self, ask: Callable[..., Awaitable[Answer]], *arguments: object) -> Answer:
         """Ask until there is an answer: an API server that is away at start is waited for."""
         while True:
             try:
-                await ask(*arguments)
+                return await ask(*arguments)
             except KubeError as error:
                 if not error.transient:
                     raise CannotStart(str(error)) from None
                 log.warning("waiting for the API server: %s", error)
                 await asyncio.sleep(2)
-            else:
-                return
 
     async def _draw_workers(self) -> None:
         """From here on the gateway's Service leads to this process. All else goes on while the API server can't be told."""

@@ -36,6 +36,7 @@ class SecureMetrics:
         self._handle = metrics_handler(page, guard)
         self._clock = clock
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._material: certificates.Material | None = None
         self._serving: certificates.ServerCertificate | None = None
         self._runner: web.AppRunner | None = None
 
@@ -66,7 +67,8 @@ class SecureMetrics:
     async def _renew(self) -> None:
         """Connections from now on get the new certificate: the context is the one that listens already."""
         now = self._clock()
-        material = await certificates.load_or_make(self._kube, self._settings.namespace, now)
+        material = await certificates.load_or_make(self._kube, self._settings.namespace, now, self._material)
+        self._material = material
         if self._serving is not None and self._serving.serves(material.current, now):
             return
         made = certificates.make_server_certificate(material.current, [self._settings.metrics_host], now)

@@ -129,8 +129,11 @@ def make_server_certificate(signer: Authority, names: list[str], now: datetime) 
     return ServerCertificate(_key_pem(key).encode(), _pem(certificate).encode(), now + SERVER_LIFE, signer)
 
 
-async def load_or_make(kube: Kube, namespace: str, now: datetime) -> Material:
-    """The material in the installation's Secret; the first one to come makes it, and rotation is written back."""
+async def load_or_make(kube: Kube, namespace: str, now: datetime, held: Material | None = None) -> Material:
+    """The material in the installation's Secret; the first one to come makes it, and rotation is written back.
+
+    Where it is gone, what this process `held` is put there again: running workers trust nothing else. Raises KubeError.
+    """
     path = f"api/v1/namespaces/{namespace}/secrets"
     stored = await kube.get(f"{path}/{SECRET_NAME}")
     if stored is None:
@@ -139,7 +142,7 @@ async def load_or_make(kube: Kube, namespace: str, now: datetime) -> Material:
             "kind": "Secret",
             "metadata": {"name": SECRET_NAME, "labels": {"app.kubernetes.io/managed-by": "cleanrl-operator"}},
             "type": "Opaque",
-            "data": _pack(make_material(now)),
+            "data": _pack(held or make_material(now)),
         }
         try:
             stored = await kube.keep("POST", path, body)
@@ -166,14 +169,17 @@ def _pack(material: Material) -> dict[str, str]:
 
 
 def _unpack(secret: Object) -> Material:
-    data = {name: base64.b64decode(value) for name, value in (secret.get("data") or {}).items()}
     try:
+        data = {name: base64.b64decode(value) for name, value in secret["data"].items()}
+        for name in ("ca", "next"):
+            x509.load_pem_x509_certificate(data[f"{name}.crt"])
+            serialization.load_pem_private_key(data[f"{name}.key"], None)
         current = Authority(data["ca.crt"].decode(), data["ca.key"].decode())
         following = Authority(data["next.crt"].decode(), data["next.key"].decode())
         return Material(current, following, data["session.key"])
-    except KeyError as missing:
-        text = f"Secret {SECRET_NAME} has no {missing}: delete it, and the operator makes a new one at its next start"
-        raise ValueError(text) from None
+    except (KeyError, AttributeError, TypeError, ValueError):
+        text = f"Secret {SECRET_NAME} does not hold the gateway's keys: delete it, and the operator makes new ones at its start"
+        raise KubeError(422, "Invalid", text) from None
 
 
 def _alternative(name: str) -> x509.GeneralName:

@@ -42,7 +42,7 @@ class GatewayService:
         self._book = book
         self._cache = cache
         self._clock = clock
-        self._material: Material
+        self._material: Material | None = None
         self._serving: ServerCertificate | None = None
         self._given: ServerCertificate | None = None
         self._gateway: Gateway | None = None
@@ -59,11 +59,11 @@ class GatewayService:
         return self._gateway.streams if self._gateway is not None else 0
 
     async def start(self) -> tuple[str, ...]:
-        """Listen: the authorities that pods have to trust."""
-        await self._renew()
+        """Listen: the authorities that pods have to trust. Raises KubeError while they can't be had."""
+        material = await self._renew()
         # Without cluster-wide rights there is no TokenReview: the published keys tell as much.
         verifier: Verifier = PublishedKeys(self._kube) if self._settings.namespaces else TokenReviewer(self._kube)
-        tokens = SessionTokens(self._material.session_key)
+        tokens = SessionTokens(material.session_key)
         self._gateway = Gateway(
             self._book,
             verifier,
@@ -77,7 +77,7 @@ class GatewayService:
         await self._server.start()
         self._book.open()
         log.info("the gateway listens on port %s", port)
-        return self._material.authorities
+        return material.authorities
 
     async def stop(self) -> None:
         """Hang up; workers come back to whoever leads next."""
@@ -89,19 +89,21 @@ class GatewayService:
         while True:
             await asyncio.sleep(RENEWAL_SECONDS)
             try:
-                await self._renew()
+                material = await self._renew()
             except KubeError as error:
                 log.warning("certificates could not be looked after; tried again later: %s", error)
             else:
-                changed(self._material.authorities)
+                changed(material.authorities)
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> Material:
         now = self._clock()
-        self._material = await certificates.load_or_make(self._kube, self._settings.namespace, now)
-        if self._serving is None or not self._serving.serves(self._material.current, now):
+        material = await certificates.load_or_make(self._kube, self._settings.namespace, now, self._material)
+        self._material = material
+        if self._serving is None or not self._serving.serves(material.current, now):
             host = self._settings.gateway_target.rpartition(":")[0]
-            self._serving = certificates.make_server_certificate(self._material.current, [host], now)
+            self._serving = certificates.make_server_certificate(material.current, [host], now)
             log.info("the gateway's certificate is good until %s", self._serving.ends.date())
+        return material
 
     def _configuration(self) -> Any:
         """Asked for by gRPC at every handshake, so that a renewed certificate needs no restart; None when it is the same."""

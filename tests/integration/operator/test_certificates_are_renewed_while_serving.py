@@ -83,8 +83,8 @@ def test_the_next_authority_takes_over_and_pods_from_before_trust_it(cluster: An
     async def story(service: GatewayService, now: list[datetime], port: int) -> None:
         before = await service.start()
         now[0] = today
-        await service._renew()
-        after = service._material.authorities
+        renewed = await service._renew()
+        after = renewed.authorities
         assert after[0] == before[1]
         assert after[1] not in before
         await asyncio.to_thread(shown, port, before)
@@ -92,7 +92,7 @@ def test_the_next_authority_takes_over_and_pods_from_before_trust_it(cluster: An
         with pytest.raises(ssl.SSLCertVerificationError):
             await asyncio.to_thread(shown, port, before[:1])
         again = await load_or_make(service._kube, service._settings.namespace, today)
-        assert again == service._material, "the rotation is in the Secret"
+        assert again == renewed, "the rotation is in the Secret"
 
     serve(cluster, today - AUTHORITY_LIFE + AUTHORITY_CHANGE - timedelta(days=1), story)
 
@@ -106,8 +106,7 @@ def test_a_certificate_that_is_good_for_months_gives_way_with_its_authority(clus
         now[0] = today - timedelta(days=2)
         before = await service.start()
         now[0] = today
-        await service._renew()
-        after = service._material.authorities
+        after = (await service._renew()).authorities
         assert before[0] not in after
         await asyncio.to_thread(shown, port, after)
         await asyncio.to_thread(shown, port, before)
