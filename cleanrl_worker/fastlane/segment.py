@@ -86,8 +86,11 @@ def unlink(name: str) -> bool:
 
 
 def unlink_run(run_id: str) -> list[str]:
-    """Remove both segments of a run whose processes have ended. Returns the names removed."""
-    return [name for name in (ring_name(run_id), metrics_name(run_id)) if unlink(name)]
+    """Remove both segments of a run whose processes have ended. Returns the names removed.
+
+    One that is still written is another run's of the same name, in a folder of its own.
+    """
+    return [name for name in (ring_name(run_id), metrics_name(run_id)) if _abandoned(name, None) and unlink(name)]
 
 
 def unlink_stale() -> list[str]:

@@ -49,6 +49,15 @@ def test_unlink_run_removes_both_and_tells(shm: Path) -> None:
     assert [path.name for path in shm.iterdir()] == ["mosaic.fastlane.other"]
 
 
+def test_what_another_run_of_the_same_name_writes_is_left_to_it(shm: Path) -> None:
+    figures, ring = MetricsWriter("r"), RingWriter("r", Geometry(2, 2, 3))
+    assert segment.unlink_run("r") == []
+    assert ring.is_linked()
+    figures.close()
+    ring.close()
+    assert len(segment.unlink_run("r")) == 2
+
+
 def test_stale_segments_go_and_live_ones_stay(shm: Path) -> None:
     MetricsWriter("dead").close()
     RingWriter("dead", Geometry(2, 2, 3)).close()
