@@ -32,6 +32,7 @@ from typing import Any
 from cleanrl_worker import wandb_mode
 from cleanrl_worker.plainfile import open_plain
 from cleanrl_worker.runfolder import FolderInUse, RunFolder, RunFolderError
+from cleanrl_worker.telemetry import seconds_of
 
 MANIFEST = "analytics.json"
 INDEX = "index.json"
@@ -127,8 +128,12 @@ def finalise(run_dir: Path) -> str | None:
         known = read_json(run_dir / MANIFEST) or {}
         if history.starts == 0 or (history.outcome is not None and known.get("outcome") == history.outcome):
             return None
-        if history.outcome is not None:  # it died between its last event and its last manifest
-            return refresh_manifest(run_dir, history.outcome)
+        if history.outcome is not None:  # it died, or its disk was full, between its last event and its last manifest
+            told = _mapping(history.end.get("payload"))
+            reason, message = (_text(told.get(name)) for name in ("reason", "message"))
+            return refresh_manifest(
+                run_dir, history.outcome, reason=reason, message=message, finished=seconds_of(history.end) or None
+            )
         message = "The worker ended without a word: it was killed, or ran out of memory."
         return refresh_manifest(run_dir, "failed", reason=LOST, message=message, finished=time.time())
     except RunFolderError as error:
@@ -230,7 +235,7 @@ def _write(run_dir: Path, facts: dict[str, Any], extras: Mapping[str, Any], wand
         "wandb_run_path": wandb["run_path"],
         "optuna_db_path": optuna,
         "checkpoints_dir": checkpoints_dir,
-        "notes": notes if isinstance(notes, str) else None,
+        "notes": _text(notes),
         "artifacts": {
             "tensorboard": {
                 "enabled": tensorboard_dir is not None,
@@ -413,6 +418,10 @@ def _replace(path: Path, content: Mapping[str, Any]) -> str:
 
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _short(value: Any) -> str | int | float | None:

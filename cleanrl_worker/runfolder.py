@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +194,8 @@ class History:
     """How long they ran, all together."""
     run_id: str | None = None
     """Of the last start."""
+    end: Mapping[str, Any] = field(default_factory=dict)
+    """The last start's final event; empty when it was cut off."""
 
     @property
     def unfinished(self) -> bool:
@@ -204,20 +206,21 @@ class History:
     def of(cls, events: Any) -> History:
         starts, seconds, outcome, run_id = 0, 0.0, None, None
         last: float | None = None
+        end: Mapping[str, Any] = {}
         for event in events:
             payload = event.get("payload") if isinstance(event.get("payload"), dict) else {}
             if payload.get("dry_run"):
                 continue  # nothing was run
             at = seconds_of(event)
             if event["event"] == RUN_STARTED:
-                starts, last, outcome, run_id = starts + 1, at, None, event.get("run_id")
+                starts, last, outcome, run_id, end = starts + 1, at, None, event.get("run_id"), {}
             if last is not None:
                 seconds += min(max(0.0, at - last), LONGEST_SILENCE)
                 last = at
             if event["event"] in FINAL_EVENTS:
                 outcome = str(payload.get("outcome") or event["event"])
-                last = None
-        return cls(starts, outcome, seconds, run_id if isinstance(run_id, str) else None)
+                last, end = None, event
+        return cls(starts, outcome, seconds, run_id if isinstance(run_id, str) else None, end)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -38,9 +38,11 @@ def index(root: Path) -> dict[str, dict[str, Any]]:
 def test_an_end_that_was_told_but_not_written_is_written(tmp_path: Path, outcome: str) -> None:
     folder = made(tmp_path, "run", outcome=None, reason=None)
     told(folder, "run_started")
-    told(folder, "run_completed", outcome=outcome)
+    told(folder, "run_completed", outcome=outcome, reason="DiskFull", message="no room")
     digest = analytics.finalise(folder)
-    assert json.loads((folder / "analytics.json").read_text())["outcome"] == outcome
+    manifest = json.loads((folder / "analytics.json").read_text())
+    assert (manifest["outcome"], manifest["reason"], manifest["message"]) == (outcome, "DiskFull", "no room")
+    assert manifest["times"]["finished"] > manifest["times"]["started"]
     assert digest == index(tmp_path)["run"]["manifest_sha256"]
     assert analytics.finalise(folder) is None, "once is enough"
 
