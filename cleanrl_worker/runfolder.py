@@ -99,13 +99,19 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
-    def saved_run_id(self) -> str | None:
-        """The name of the run whose configuration was saved here last, where that can be read."""
+    def saved(self) -> dict[str, Any]:
+        """The configuration that was saved here last; empty where that can't be read."""
         try:
             with open_plain(self.config) as file:
-                name = json.load(file)["run_id"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
+                config = json.load(file)
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return config if isinstance(config, dict) else {}
+
+    @property
+    def saved_run_id(self) -> str | None:
+        """The name of the run whose configuration that is."""
+        name = self.saved.get("run_id")
         return name if isinstance(name, str) else None
 
     @property

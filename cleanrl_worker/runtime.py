@@ -150,6 +150,7 @@ class CleanRLWorkerRuntime:
             go_on = self._decide(history, folder)
             if go_on is None:
                 self._named_as_before(planned, history)
+                self._same_as_before(folder)
                 return self._already_completed(folder)
             if not go_on and (history.starts or (self.options.force and folder.has_checkpoints)):
                 log.info("what earlier starts left is now in %s", folder.set_aside())
@@ -196,6 +197,18 @@ class CleanRLWorkerRuntime:
         self.config = self.config.renamed(before)
         command = _command(self.config, planned.algorithm)
         return dataclasses.replace(planned, config=self.config, command=command)
+
+    def _same_as_before(self, folder: RunFolder) -> None:
+        """What has completed is no answer to who asks for something else. Raises FinishedRunError."""
+        saved = folder.saved
+        for name in ("algo", "env_id", "total_timesteps"):
+            before, now = saved.get(name), getattr(self.config, name)
+            if before is not None and before != now:
+                raise FinishedRunError(
+                    f"the run folder {folder.path} holds a run that has completed with {name} {before}, and this one "
+                    f"says {now}: choose another --run-id, there with extras.mode resume_training and "
+                    "extras.checkpoint_path to train on from here, or start afresh in it with --force"
+                )
 
     def _has_lost_its_events(self, folder: RunFolder) -> bool:
         """Checkpoints without events: the machine died, and of the two only checkpoints are sure to be on its disk.

@@ -149,6 +149,11 @@ def test_a_finished_run_is_not_run_again(start: Start, tmp_path: Path) -> None:
     again = start("--continue", folder=folder)
     assert again.wait() == 0
     assert again.events() == before, "nothing was left to do"
+    more = start("--continue", folder=folder, steps=999)
+    assert more.wait() == 2, "what has completed is not what was asked for"
+    assert "total_timesteps" in more.stderr
+    assert "resume_training" in more.stderr
+    assert more.events() == before
     forced = start("--force", "--run-id", "anew", folder=folder)
     assert forced.wait() == 0
     assert {event["run_id"] for event in forced.events()} == {"anew"}
