@@ -364,7 +364,12 @@ class FastLane(Model):
 class Checkpoint(Model):
     """When the full state of training is saved."""
 
-    every_steps: int = Field(default=0, ge=0, le=10**12, description="After this many steps; 0 saves by time only.")
+    every_steps: int = Field(
+        default=0,
+        ge=0,
+        le=10**12,
+        description="After this many steps, but not within 30 s of the last; 0 saves by time only.",
+    )
     every_seconds: int = Field(default=300, ge=30, le=86_400, description="After this much time.")
     keep: int = Field(default=3, ge=1, le=100, description="How many are kept, newest first.")
 
