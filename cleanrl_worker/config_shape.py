@@ -36,6 +36,11 @@ def _blank_is_none(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
+def _zero_is_none(value: Any) -> Any:
+    """Forms write 0 for no limit."""
+    return None if not isinstance(value, bool) and value in (0, "0") else value
+
+
 def mode_name(value: Any) -> Any:
     """The mode by its own name: manifests and older descriptors have other words for some."""
     if not isinstance(value, str):
@@ -62,6 +67,7 @@ def _text_of_scalar(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_not_a_bool), Field(lt=2**63, gt=-(2**63))]
 Number = Annotated[float, BeforeValidator(_not_a_bool), Field(allow_inf_nan=False)]
 Blankable = BeforeValidator(_blank_is_none)
+Unlimited = BeforeValidator(_zero_is_none)
 Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
 WorkerId = Annotated[str, BeforeValidator(_text_of_number), StringConstraints(strip_whitespace=True, max_length=256)]
 Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
@@ -127,8 +133,8 @@ class Extras(BaseModel):
     eval_episodes: Annotated[Whole, Field(ge=1)] | None = None
     eval_batch_size: Annotated[Whole, Field(ge=1)] | None = None
     eval_gamma: Annotated[Number, Field(ge=0, le=1)] | None = None
-    eval_max_episode_steps: Annotated[Whole, Field(ge=1)] | None = None
-    eval_max_episode_seconds: Annotated[Number, Field(gt=0)] | None = None
+    eval_max_episode_steps: Annotated[Annotated[Whole, Field(ge=1)] | None, Unlimited] = None
+    eval_max_episode_seconds: Annotated[Annotated[Number, Field(gt=0)] | None, Unlimited] = None
     eval_repeat: bool | None = None
     eval_greedy: bool | None = None
     eval_capture_video: bool | None = None

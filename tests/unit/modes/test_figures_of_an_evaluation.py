@@ -184,12 +184,15 @@ def test_what_the_policy_was_trained_with_is_the_default() -> None:
 
 
 def test_null_says_nothing_about_an_evaluation() -> None:
-    """Forms send every field, null where nothing was chosen."""
+    """Forms send every field, null or a limit of 0 where nothing was chosen."""
     nothing = dict.fromkeys(("eval_gamma", "eval_max_episode_steps", "eval_episodes", "eval_batch_size", "eval_repeat"))
+    nothing |= {"eval_max_episode_seconds": 0.0}
     params = {"gamma": 0.8, "max_episode_steps": 70, "procedural_generation": "yes"}
     found = commands.arguments(config("policy_eval", policy_path="/p/m", algo_params=params, **nothing))
     assert {"--gamma=0.8", "--max-episode-steps=70", "--episodes=5"} <= set(found)
     assert not {"--no-procedural-generation", "--repeat"} & set(found)
+    zero = config("policy_eval", policy_path="/p/m", algo_params=params, eval_max_episode_steps=0)
+    assert commands.arguments(zero) == found
 
 
 @pytest.mark.parametrize(
