@@ -213,11 +213,14 @@ def _read_json(path: Path) -> Any:
     except OSError as error:
         raise ConfigError([f"{path}: can't be read: {error.strerror or error}"]) from None
     try:
-        return parse_json(text)
+        data = parse_json(text)
     except ValueError as error:
-        if b"kind: CleanRLRun" in text:
-            raise ConfigError([f"{path}: is a manifest: `kubectl apply -f` takes it, the worker takes JSON"]) from None
-        raise ConfigError([f"{path}: is not JSON: {error}; write an object such as {_EXAMPLE}"]) from None
+        if b"kind: CleanRLRun" not in text:
+            raise ConfigError([f"{path}: is not JSON: {error}; write an object such as {_EXAMPLE}"]) from None
+        data = {"kind": "CleanRLRun"}
+    if isinstance(data, dict) and data.get("kind") == "CleanRLRun":
+        raise ConfigError([f"{path}: is a manifest: `kubectl apply -f` takes it; the worker takes JSON like {_EXAMPLE}"])
+    return data
 
 
 def _script_of(section: Mapping[str, Any]) -> str | None:

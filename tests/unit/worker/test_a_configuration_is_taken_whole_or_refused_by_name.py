@@ -466,6 +466,7 @@ def test_a_saved_configuration_is_a_configuration(tmp_path: Path) -> None:
         (b"", 'write an object such as {"algo": "ppo"'),
         (b"algo: ppo\nenv_id: CartPole-v1\n", 'write an object such as {"algo": "ppo"'),
         (b"apiVersion: mosaic.dev/v1alpha1\nkind: CleanRLRun\n", "kubectl apply -f"),
+        (b'{"kind":"CleanRLRun","metadata":{"name":"a"},"spec":{"algo":"ppo"}}', "kubectl apply -f"),
         (b'{"extras": {"algo_params": {"x": 1e999}}}', "finite"),
         (b'{"env_id": "\\ud800"}', "env_id"),
     ],
