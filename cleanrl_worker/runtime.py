@@ -206,8 +206,8 @@ class CleanRLWorkerRuntime:
             if before is not None and before != now:
                 raise FinishedRunError(
                     f"the run folder {folder.path} holds a run that has completed with {name} {before}, and this one "
-                    f"says {now}: choose another --run-id, there with extras.mode resume_training and "
-                    "extras.checkpoint_path to train on from here, or start afresh in it with --force"
+                    f"says {now}: give this one a --run-dir of its own (extras.mode resume_training and "
+                    "extras.checkpoint_path train on from there), or start afresh in it with --force"
                 )
 
     def _has_lost_its_events(self, folder: RunFolder) -> bool:

@@ -126,6 +126,23 @@ def dry(folder: Path, **config: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
 
 
+def test_what_the_descriptor_gives_a_script_its_phases_have(tmp_path: Path) -> None:
+    body = 'cleanrl-worker --config "$MOSAIC_CONFIG_FILE" --total-timesteps 64 --dry-run > "$MOSAIC_RUN_DIR/said"\n'
+    ended = dry(
+        tmp_path,
+        algo="ppo",
+        env_id="CartPole-v1",
+        dry_run=False,
+        resources={"gpus": {"requested": 1}},
+        artifacts={"tensorboard": {"enabled": False}, "wandb": {"enabled": True}},
+        extras=script(tmp_path, body),
+    )
+    assert ended.returncode == 0, ended.stderr
+    phase = json.loads((tmp_path / "run" / "said").read_text())
+    assert {"--cuda", "--track"} <= set(phase["command"])
+    assert phase["config"]["tensorboard"] is False
+
+
 def test_a_dry_run_in_place_reports_what_would_run_and_runs_nothing(tmp_path: Path) -> None:
     ended = dry(
         tmp_path, algo="ppo", env_id="CartPole-v1", total_timesteps=1000, extras={"algo_params": {"gamma": 0.9}}
