@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cleanrl_worker.registry import Algorithm
+from cleanrl_worker.script_options import Option
 from cleanrl_worker.tools.schemas import load_schemas
 
 WORKER_KEYS = frozenset(
@@ -82,6 +83,9 @@ _NOT_UPSTREAMS = frozenset({"procedural_generation"})
 _TOP_LEVEL = frozenset({"env_id", "total_timesteps", "seed", "cuda", "track"})
 """Flags that the run's own fields set; the same name among the algorithm's parameters is not repeated."""
 
+_FORMER_NAMES = {"env_id": "gym_id"}
+"""As upstream's first scripts have it."""
+
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on", "t", "y"}), frozenset({"0", "false", "no", "off", "f", "n"})
 
 Schema = Mapping[str, Mapping[str, Any]]
@@ -151,21 +155,20 @@ def build(
 ) -> list[str]:
     """The flags, in a fixed order: the run's own fields, `algo_params`, then the remaining extras."""
     schema = schema_of(algorithm)
-    switch = _argparse_switch if algorithm.argparse else _tyro_switch
-    words = [f"--env-id={env_id}", f"--total-timesteps={total_timesteps}"]
+    words = [f"{_spelt(algorithm, 'env_id')}={env_id}", f"{_spelt(algorithm, 'total_timesteps')}={total_timesteps}"]
     if seed is not None:
-        words.append(f"--seed={seed}")
+        words.append(f"{_spelt(algorithm, 'seed')}={seed}")
     if track:
-        words += switch("track", True)
+        words += _switch(algorithm, "track", True)
     # An algorithm whose flags nobody knows is told only what was said in so many words.
     takes_cuda = "cuda" in schema if schema is not None else cuda or _said_no_to_cuda(extras)
     if takes_cuda:
-        words += switch("cuda", cuda)
+        words += _switch(algorithm, "cuda", cuda)
     for _, name, value in parameters(extras):
         lacking = schema is not None and name not in schema and name in _PASSED_WHEN_KNOWN
         if name in _TOP_LEVEL or lacking or (algorithm.foreign and name in _NOT_UPSTREAMS):
             continue
-        words += _flag(name, value, (schema or {}).get(name, {}).get("type"), switch)
+        words += _flag(algorithm, name, value, (schema or {}).get(name, {}).get("type"))
     return words
 
 
@@ -217,21 +220,38 @@ def _words(kind: str) -> str:
     return {"int": "a whole number", "float": "a number", "bool": "true or false"}.get(kind, "text or a number")
 
 
-def _flag(name: str, value: Any, kind: str | None, switch: Callable[[str, bool], list[str]]) -> list[str]:
+def _flag(algorithm: Algorithm, name: str, value: Any, kind: str | None) -> list[str]:
     if _is_blank(value) or isinstance(value, Mapping):
         return []
-    dashed = name.replace("_", "-")
+    spelt = _spelt(algorithm, name)
     if isinstance(value, list | tuple):
         items = [text for item in value if (text := _write(item, None)) is not None]
-        if kind is not None and kind.startswith("list["):  # tyro takes all values after one flag
-            return [f"--{dashed}", *items] if items else []
-        return [f"--{dashed}={item}" for item in items]
+        if _option(algorithm, name).action == "append":
+            return [f"{spelt}={item}" for item in items]
+        return [spelt, *items] if items else []  # of a repeated flag, argparse and tyro hear the last one only
     text = _write(value, kind)
     if text is None:  # only a script of others, whose flags are its own business: it says what is wrong with it
-        return [f"--{dashed}={value}"]
+        return [f"{spelt}={value}"]
     if kind == "bool" or (kind is None and isinstance(value, bool)):
-        return switch(dashed, text == "True")
-    return [f"--{dashed}={text}"]
+        return _switch(algorithm, name, text == "True")
+    return [f"{spelt}={text}"]
+
+
+def _option(algorithm: Algorithm, name: str) -> Option:
+    """What is known of one flag; else it is spelt as upstream's are."""
+    known = algorithm.options or {}
+    return known.get(name) or known.get(_FORMER_NAMES.get(name, "")) or Option(f"--{name.replace('_', '-')}")
+
+
+def _spelt(algorithm: Algorithm, name: str) -> str:
+    return _option(algorithm, name).spelling
+
+
+def _switch(algorithm: Algorithm, name: str, on: bool) -> list[str]:
+    if algorithm.options is not None:
+        return _option(algorithm, name).switch(on)
+    dashed = name.replace("_", "-")
+    return [f"--{dashed}" if on else f"--no-{dashed}"]
 
 
 def _is_blank(value: Any) -> bool:
@@ -265,11 +285,3 @@ def _texts(value: Any) -> list[str]:
 def _said_no_to_cuda(extras: Mapping[str, Any]) -> bool:
     words = [given(extras).get("cuda"), *(extras.get(name) for name in ("cuda", "use_cuda", "gpu"))]
     return any(truth(word) is False for word in words)
-
-
-def _tyro_switch(name: str, on: bool) -> list[str]:
-    return [f"--{name}" if on else f"--no-{name}"]
-
-
-def _argparse_switch(name: str, on: bool) -> list[str]:
-    return [f"--{name}={on}"]

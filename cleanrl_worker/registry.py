@@ -22,7 +22,9 @@ from types import MappingProxyType
 from typing import Literal
 
 from cleanrl_protocol.algorithms import ALGORITHMS
+from cleanrl_worker import script_options
 from cleanrl_worker.plainfile import exists, is_file
+from cleanrl_worker.script_options import Option
 
 PLUGIN_GROUP = "cleanrl_worker.algorithms"
 UPSTREAM_DIR = "CLEANRL_UPSTREAM_DIR"
@@ -53,8 +55,8 @@ class Algorithm:
     target: str
     schema_name: str | None = None
     upstream_dir: Path | None = None
-    argparse: bool = False
-    """It wants `--flag=True` instead of `--flag` and `--no-flag`, as upstream's older scripts do."""
+    options: Mapping[str, Option] | None = None
+    """What it reads with argparse, which takes no other spelling; None for scripts that use something else."""
 
     @property
     def foreign(self) -> bool:
@@ -84,9 +86,8 @@ def resolve(name: str, upstream_dir: str | None = None) -> Algorithm:
         return replace(algorithm, target=_plugin_target(name))
     if algorithm.kind == "upstream":
         checkout = _checkout(name, upstream_dir)
-        return replace(
-            algorithm, upstream_dir=checkout, argparse=_reads_flags_with_argparse(upstream_script(checkout, name))
-        )
+        options = script_options.read(upstream_script(checkout, name))
+        return replace(algorithm, upstream_dir=checkout, options=options)
     if importlib.util.find_spec(algorithm.target) is None:
         raise UnknownAlgorithmError(
             f"Algorithm {name!r} is registered, but this installation has no module {algorithm.target}; "
@@ -146,17 +147,6 @@ def upstream_script(checkout: Path, name: str) -> Path:
     plain = name.removeprefix("cleanrl.")
     script, in_folder = (checkout / "cleanrl" / path for path in (f"{plain}.py", f"{plain}/{plain}.py"))
     return in_folder if is_file(in_folder) and not is_file(script) else script
-
-
-def _reads_flags_with_argparse(script: Path) -> bool:
-    """Read, not run. A script that uses tyro may well import argparse for something else."""
-    try:
-        words = set(
-            re.findall(r"^(?:import|from) (argparse|tyro)\b", script.read_text("utf-8", "replace"), re.MULTILINE)
-        )
-    except OSError:  # it can't be started either, and that says why
-        return False
-    return words == {"argparse"}
 
 
 def _known_names() -> list[str]:

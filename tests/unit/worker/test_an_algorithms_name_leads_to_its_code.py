@@ -82,7 +82,7 @@ def test_upstream_checkouts(tmp_path: Path) -> None:
 def test_upstream_scripts_in_folders_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "cleanrl" / "deep").mkdir(parents=True)
     (tmp_path / "cleanrl" / "deep" / "deep.py").write_text("import argparse\n")
-    assert resolve("cleanrl.deep", str(tmp_path)).argparse
+    assert resolve("cleanrl.deep", str(tmp_path)).options == {}
     assert upstream_script(tmp_path, "cleanrl.deep") == tmp_path / "cleanrl" / "deep" / "deep.py"
     (tmp_path / "cleanrl" / "deep.py").write_text("")
     assert upstream_script(tmp_path, "cleanrl.deep") == tmp_path / "cleanrl" / "deep.py"
@@ -112,6 +112,9 @@ def test_worker_discovery_finds_it() -> None:
     ("source", "argparse"),
     [
         ("import argparse\n", True),
+        ("import os, argparse\n", True),
+        ("def main():\n    from argparse import ArgumentParser\n", True),
+        ("import argparse\nthis is no Python\n", False),
         ("import argparse\nimport tyro\n", False),
         ("import tyro\n", False),
         ("text = 'import argparse'\n", False),
@@ -120,4 +123,4 @@ def test_worker_discovery_finds_it() -> None:
 def test_how_a_script_reads_its_flags(tmp_path: Path, source: str, argparse: bool) -> None:
     (tmp_path / "cleanrl").mkdir()
     (tmp_path / "cleanrl" / "old.py").write_text(source)
-    assert resolve("cleanrl.old", str(tmp_path)).argparse is argparse
+    assert (resolve("cleanrl.old", str(tmp_path)).options is not None) is argparse

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cleanrl_worker import flags
-from cleanrl_worker.registry import Algorithm, parse
+from cleanrl_worker.registry import Algorithm, parse, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +84,54 @@ def test_values_are_written_by_their_type(value: dict[str, Any], words: list[str
 
 def test_a_stranger_gets_what_it_is_given() -> None:
     extras = {"algo_params": {"a_b": True, "c": False, "d": [1, "x"], "e": {"f": 1}}, "g": 1.5, "h": None, "i": " "}
-    assert build("plugin.x", extras=extras)[2:] == ["--a-b", "--no-c", "--d=1", "--d=x", "--g=1.5"]
+    assert build("plugin.x", extras=extras)[2:] == ["--a-b", "--no-c", "--d", "1", "x", "--g=1.5"]
 
 
 def test_an_argparse_script_is_spoken_to_in_its_way() -> None:
-    script = replace(parse("cleanrl.ppo_pettingzoo_ma_atari"), argparse=True)
+    script = replace(parse("cleanrl.ppo_pettingzoo_ma_atari"), options={})
     words = build(script, track=True, extras={"cuda": False, "algo_params": {"x": True}})
     assert words[2:] == ["--track=True", "--cuda=False", "--x=True"]
+
+
+OWN_PARSER = """
+import argparse as ap
+def parse():
+    p = ap.ArgumentParser()
+    p.add_argument("-e", "--gym-id", type=str)
+    p.add_argument("--total_timesteps", type=int)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--n_envs", type=int)
+    p.add_argument("--save-model", action="store_true")
+    p.add_argument("--no_render", action="store_false", dest="render")
+    p.add_argument("--anneal_lr", action=ap.BooleanOptionalAction)
+    p.add_argument("--cuda", type=lambda x: bool(strtobool(x)))
+    p.add_argument("--sizes", nargs="+", type=int)
+    p.add_argument("--layer", action="append")
+    return p.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    ("extras", "words"),
+    [
+        ({"n_envs": 3, "n-envs": 4}, ["--n_envs=3", "--n_envs=4"]),
+        ({"save_model": True, "no_render": True}, ["--save-model", "--no_render"]),
+        ({"save_model": False, "no_render": False}, []),
+        ({"anneal_lr": True}, ["--anneal_lr"]),
+        ({"anneal-lr": False}, ["--no-anneal_lr"]),
+        ({"sizes": [64, 32], "layer": ["a", "b"]}, ["--sizes", "64", "32", "--layer=a", "--layer=b"]),
+        ({"elsewhere_defined": True}, ["--elsewhere-defined=True"]),
+    ],
+)
+def test_flags_are_spelt_as_the_script_itself_spells_them(
+    tmp_path: Path, extras: dict[str, Any], words: list[str]
+) -> None:
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "own.py").write_text(OWN_PARSER)
+    script = resolve("cleanrl.own", str(tmp_path))
+    built = build(script, seed=3, extras={"cuda": False, "algo_params": extras})
+    assert built[:4] == ["--gym-id=E-v0", "--total_timesteps=5", "--seed=3", "--cuda=False"]
+    assert built[4:] == words
 
 
 def test_procedural_generation_is_a_flag_only_where_the_algorithm_has_it() -> None:
