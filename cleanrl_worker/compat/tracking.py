@@ -18,7 +18,7 @@ _WANDB_ARGUMENTS = {
 
 
 def patch_summary_writer(module: ModuleType) -> None:
-    """A writer's folder keeps its own name and moves under the run's TensorBoard folder, when there is one."""
+    """A writer's folder moves under the run's TensorBoard folder, when there is one; see `_below`."""
     writer: Any = module.SummaryWriter
     original = writer.__init__
 
@@ -26,12 +26,22 @@ def patch_summary_writer(module: ModuleType) -> None:
         root = os.environ.get(TENSORBOARD_DIR)
         if root:
             given = kwargs.pop("logdir", None) or kwargs.pop("log_dir", None) or (args[0] if args else None)
-            args = (str(Path(root) / Path(given).name) if given else root, *args[1:])
+            args = (str(Path(root) / _below(Path(given))) if given else root, *args[1:])
             if given:
                 _make_folder(Path(given))
         original(self, *args, **kwargs)
 
     writer.__init__ = __init__
+
+
+def _below(folder: Path) -> Path:
+    """`runs/<name>` -> `<name>`; what lies deeper stays apart, as the curves of two agents in `runs/<agent>/losses`."""
+    if folder.is_absolute():
+        if not folder.is_relative_to(Path.cwd()):
+            return Path(folder.name)
+        folder = folder.relative_to(Path.cwd())
+    parts = [part for part in folder.parts if part != ".."]
+    return Path(*(parts[1:] or parts))
 
 
 def _make_folder(folder: Path) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 
 from cleanrl_worker.fastlane.metrics import MetricsWriter, Snapshot
 from cleanrl_worker.fastlane.ring import Geometry, Metrics, RingWriter
+from cleanrl_worker.fastlane.segment import SegmentBusy
 from cleanrl_worker.fastlane.settings import FastLaneSettings
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,9 @@ class Publisher:
                 self._metrics = MetricsWriter(settings.run_id)
             except OSError as error:
                 self._frames_wanted = False
-                log.warning("FastLane publishes nothing: %s", error)
+                # Busy is what every other process of a script finds, and no news.
+                level = logging.DEBUG if isinstance(error, SegmentBusy) else logging.WARNING
+                log.log(level, "FastLane publishes nothing: %s", error)
 
         self._steps = 0
         self._last_reward: Any = None

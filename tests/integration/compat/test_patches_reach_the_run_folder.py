@@ -103,9 +103,14 @@ def test_a_script_that_records_itself_is_recorded_once(run_script: RunScript, tm
 def test_tensorboard_folder_model_folder_and_resume(run_script: RunScript, tmp_path: Path) -> None:
     first = run_script("torch_like.py", "3", CLEANRL_TENSORBOARD_DIR=str(tmp_path / "tensorboard"))
     assert first.returncode == 0, first.stderr
-    accumulator = EventAccumulator(str(tmp_path / "tensorboard" / "some_run"))
-    accumulator.Reload()
-    assert accumulator.Scalars("charts/episodic_return")[0].value == 7.0
+    for folder, tag, value in (
+        ("some_run", "charts/episodic_return", 7.0),
+        ("agent0/losses", "losses/value_loss", 0.0),
+        ("agent1/losses", "losses/value_loss", 1.0),
+    ):
+        accumulator = EventAccumulator(str(tmp_path / "tensorboard" / folder))
+        accumulator.Reload()
+        assert [point.value for point in accumulator.Scalars(tag)] == [value]
     assert (tmp_path / "runs" / "some_run" / "not_by_torch.model").exists(), "the writer's own folder is there as well"
     model = tmp_path / "runs" / "some_run" / "deep" / "model.pt"
     assert model.exists()

@@ -157,9 +157,15 @@ def test_a_failing_renderer_costs_only_the_frames(shm: Path, caplog: pytest.LogC
     assert "no OpenGL" in caplog.text
 
 
-def test_a_second_process_of_the_run_publishes_nothing_and_says_so(shm: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_process_of_the_run_publishes_nothing_and_says_so_when_asked(
+    shm: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every process that a script starts is one: on the script's stderr it would be taken for what ended the run."""
     first = Publisher(settings())
     second = Publisher(settings())
+    assert caplog.text == ""
+    with caplog.at_level(logging.DEBUG):
+        Publisher(settings())
     assert "already publishes" in caplog.text
     second.step(100, 1.0)
     second.frame(picture())

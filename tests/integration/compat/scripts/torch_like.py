@@ -1,4 +1,4 @@
-"""What scripts do with torch: a writer under runs/, modules on a device, models saved into new folders and the writer's."""
+"""What scripts do with torch: writers under runs/, modules on a device, models saved into new folders and a writer's."""
 
 import sys
 from pathlib import Path
@@ -9,6 +9,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 writer = SummaryWriter("runs/some_run")
 writer.add_scalar("charts/episodic_return", 7.0, 1)
+for agent in range(2):
+    with SummaryWriter(log_dir=Path.cwd() / "runs" / f"agent{agent}" / "losses") as losses:
+        losses.add_scalar("losses/value_loss", float(agent), 1)
 Path("runs/some_run/not_by_torch.model").write_bytes(b"weights")
 actor = nn.Linear(2, 1).to("cpu")
 critic = nn.Sequential(nn.Linear(2, 3)).to("cpu")
