@@ -88,8 +88,11 @@ def _register(package: str) -> None:
 
 
 def _wants_pictures(index: int) -> bool:
+    from cleanrl_worker.compat import gym023
     from cleanrl_worker.fastlane.settings import FastLaneSettings
 
+    if gym023.spoken():  # there any environment could be rendered, and its scripts say so nowhere
+        return True
     return (index == 0 and _video_wanted()) or index in FastLaneSettings.from_env().shown_slots
 
 

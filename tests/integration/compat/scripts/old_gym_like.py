@@ -32,3 +32,5 @@ for step in range(60):
             print("return", index, "cut" if cut else "over", "fallen" if fallen else "upright", info["episode"]["r"])
             assert abs(next_obs[index]).max() < 0.06, "the next episode's first observation"
 envs.close()
+evaluated = gym.wrappers.RecordVideo(gym.make("CartPole-v1", max_episode_steps=3), "videos/evaluated")
+evaluated.close()
