@@ -15,6 +15,7 @@ import difflib
 import importlib
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 MINIGRID_EPISODE_STEPS = 256
 MOST_SEEDS = 2**31 - 1
+_OLD_RESET = re.compile(r"reset\(\) got an unexpected keyword argument '(seed|options)'")
 
 
 class Episode(NamedTuple):
@@ -106,10 +108,15 @@ def make_env(
     if limit is not None:
         options["max_episode_steps"] = limit
     try:
-        env: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **options)
+        env = _made(env_id, options)
     except gym.error.DependencyNotInstalled as error:
         raise BadConfig(_lacking(env_id, f"a package that is not installed ({error})")) from error
     except ModuleNotFoundError as error:
+        module, colon, _ = env_id.partition(":")
+        if colon and error.name in (None, module):  # gymnasium's own error for a module that registers names nothing
+            raise BadConfig(
+                f"--env-id {env_id}: there is no module {module}: install it, or name its folder in PYTHONPATH."
+            ) from error
         raise BadConfig(_lacking(env_id, f"the package {error.name}")) from error
     except (gym.error.Error, ImportError) as error:
         raise BadConfig(f"--env-id {env_id}: gymnasium can't make it: {error}{_close_ids(env_id)}") from error
@@ -126,6 +133,18 @@ def make_env(
 
         env = ProceduralGenerationWrapper(env, procedural_generation, fixed_seed)
     return _timed(env, max_episode_seconds)
+
+
+def _made(env_id: str, options: dict[str, Any]) -> gym.Env[Any, Any]:
+    """Not every environment takes a render mode: that it can't be seen is no reason not to train on it."""
+    try:
+        made: gym.Env[Any, Any] = gym.make(env_id, disable_env_checker=True, **options)
+    except Exception:
+        if "render_mode" not in options:
+            raise
+        unseen = {name: value for name, value in options.items() if name != "render_mode"}
+        made = gym.make(env_id, disable_env_checker=True, **unseen)
+    return made
 
 
 def _timed(env: gym.Env[Any, Any], seconds: float | None) -> gym.Env[Any, Any]:
@@ -433,7 +452,14 @@ class Envs:
             self._taped[i] = envstate.can_be_restored(self.inner[i])
         if self._taped[i]:
             self._tapes[i] = envstate.start_tape(self.inner[i], seed)
-        given = self.envs[i].reset(seed=seed)
+        try:
+            given = self.envs[i].reset(seed=seed)
+        except TypeError as error:
+            if _OLD_RESET.search(str(error)) is None:
+                raise
+            raise BadConfig(
+                f"This environment's reset is not gymnasium's ({error}): let it take seed=None and options=None, or wrap it."
+            ) from error
         if not isinstance(given, tuple) or len(given) != 2:
             raise BadConfig(
                 f"This environment's reset does not give two things (observation, info) but {given!r:.100}: wrap it."

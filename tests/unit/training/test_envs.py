@@ -227,6 +227,29 @@ def test_the_interface_that_gym_had_is_refused() -> None:
     envs.reset(1)
     with pytest.raises(BadConfig, match="step does not give five things"):
         envs.step(np.array([0]))
+    for reset in (lambda _: None, lambda _, seed=None: None):
+        before = type("Before", (Odd,), {"reset": reset})
+        before.reset.__qualname__ = "Before.reset"
+        with pytest.raises(BadConfig, match="let it take seed=None and options=None"):
+            Envs([gym.wrappers.OrderEnforcing(before())]).reset(1)
+
+
+def test_an_environment_that_takes_no_render_mode_is_trained_on_unseen(tmp_path: Path) -> None:
+    """Frames are asked for by default, and an environment need not be able to draw."""
+    gym.register("Unseen-v0", entry_point=lambda: Odd())
+    try:
+        envs = Envs.make("Unseen-v0", 1, render=True)
+        envs.reset(1)
+        envs.step(np.array([0]))
+        with pytest.raises(BadConfig, match="can't be recorded here"):
+            Envs.make("Unseen-v0", 1, video=tmp_path)
+    finally:
+        del gym.registry["Unseen-v0"]
+
+
+def test_a_module_that_is_to_register_an_environment_and_is_not_there_is_named() -> None:
+    with pytest.raises(BadConfig, match=r"there is no module nowhere_envs: install it, or .* PYTHONPATH"):
+        make_env("nowhere_envs:Maze-v0")
 
 
 @pytest.mark.parametrize("shown", [0.5, (0.1, 0.2, 0.3)])
