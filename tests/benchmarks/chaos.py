@@ -34,6 +34,7 @@ import chaos_real
 from jobs import saying_when_stopped
 from operator_fleet import Player, bound_token
 from operator_lab import (
+    FAKETIME,
     Audit,
     Client,
     Cluster,
@@ -48,6 +49,7 @@ from operator_lab import (
     make_namespace,
     nodes_for,
     note,
+    own_clock,
     pods_path,
     run_body,
     runs_backwards,
@@ -76,6 +78,16 @@ FATES = {
     "is suspended": 2,
 }
 """What happens to a run besides the faults, and how often."""
+OF_RUNS = "/chaos-"
+STORM: list[Object] = [
+    {"action": "status", "status": 500, "path": OF_RUNS, "probability": 0.15},
+    {"action": "status", "status": 429, "path": OF_RUNS, "probability": 0.15, "retry_after": 1},
+    {"action": "status", "status": 409, "path": "/cleanrlruns/", "probability": 0.15, "method": "PATCH"},
+    {"action": "lose-answer", "path": OF_RUNS, "probability": 0.15, "method": "POST"},
+    {"action": "lose-answer", "path": OF_RUNS, "probability": 0.15, "method": "PATCH"},
+    {"action": "cut-stream", "times": 5},  # of any path: the operator watches all namespaces at once
+]
+"""What befalls the operator's calls in a storm."""
 OUTCOMES = {"is hopeless": "failed", "is misconfigured": "failed", "is canceled": "canceled"}
 ATTEMPTS = {"fails once": 2, "is hopeless": 2, "loses its pod": 2, "is suspended": 2}
 
@@ -89,6 +101,7 @@ class Wire:
         self._cut = False
         self.port = 0
         self.cuts = 0
+        """Connections that were cut, or let in and hung up on meanwhile."""
 
     @asynccontextmanager
     async def laid(self) -> AsyncIterator[Wire]:
@@ -103,6 +116,7 @@ class Wire:
         self._open.add(writer)
         try:
             if self._cut:
+                self.cuts += 1
                 return
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
             self._open.add(far_writer)
@@ -122,7 +136,7 @@ class Wire:
             writer.transport.abort()
 
     async def cut(self, seconds: float) -> None:
-        self.cuts += 1
+        self.cuts += len(self._open) // 2  # each has a near end and a far one
         self._cut = True
         self._hang_up()
         await asyncio.sleep(seconds)
@@ -364,6 +378,9 @@ class Faults:
     def __init__(self, made: Cluster, operator: OperatorProcess, wire: Wire, chance: random.Random) -> None:
         self.made, self.operator, self.wire, self.chance = made, operator, wire, chance
         self.struck: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        """The operator's calls that storms struck, by what befell them."""
+        self.trouble: list[str] = []
 
     async def strike(self, over: asyncio.Event) -> None:
         kinds: list[Callable[[], Awaitable[None]]] = [
@@ -377,9 +394,12 @@ class Faults:
                 if over.is_set():
                     break
                 name = kind.__name__.replace("_", " ")
-                self.struck[name] += 1
                 note(f"fault: {name}")
-                await kind()
+                try:
+                    await kind()
+                    self.struck[name] += 1
+                except NotReached as error:
+                    self.trouble.append(f"{name}: {error}")
                 if self.chance.random() < 0.75:  # the others meet an operator that has not got up from the last one
                     await self._recovered()
         await asyncio.to_thread(self.made.up, reuse=True)
@@ -403,12 +423,21 @@ class Faults:
         """The operator's wall clock is off for a while, then right again: both are jumps."""
         jump = self.chance.choice(("-90", "+90", "+3600", "-600"))
         await self.kill_operator()
-        environment = self.operator.environment
-        environment |= {"FAKETIME": jump, "LD_PRELOAD": FAKETIME, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        await asyncio.sleep(self.chance.uniform(5, 15))
-        for name in ("FAKETIME", "LD_PRELOAD", "FAKETIME_DONT_FAKE_MONOTONIC"):
-            environment.pop(name)
-        await self.kill_operator()
+        another, environment = own_clock(jump), self.operator.environment
+        environment |= another
+        try:
+            await until_async(self._has_another_clock, f"the operator starts with its clock at {jump} s", 60)
+            await asyncio.sleep(self.chance.uniform(5, 15))
+        finally:
+            for name in another:
+                environment.pop(name)
+            await self.kill_operator()
+
+    def _has_another_clock(self) -> bool:
+        process = self.operator.process
+        with suppress(OSError):  # it has just ended
+            return process is not None and FAKETIME.name in Path(f"/proc/{process.pid}/maps").read_text()
+        return False
 
     async def cut_gateway(self) -> None:
         await self.wire.cut(self.chance.uniform(0.5, 12))
@@ -429,32 +458,23 @@ class Faults:
 
     async def _kill(self, part: str) -> None:
         identity = Runner(self.made.layout).process(part)
-        if identity is not None:
-            os.kill(identity.pid, signal.SIGKILL)
+        if identity is None:
+            raise NotReached(f"there is no {part} to kill")
+        os.kill(identity.pid, signal.SIGKILL)
         await asyncio.sleep(self.chance.uniform(0, 4))
         await asyncio.to_thread(self.made.up, reuse=True)
 
     async def storm(self) -> None:
         """Errors on any call of the operator."""
-        rules: list[tuple[str, Object]] = [
-            ("status", {"status": 500, "probability": 0.15}),
-            ("status", {"status": 429, "retry_after": 1, "probability": 0.15}),
-            ("status", {"status": 409, "method": "PATCH", "path": "/cleanrlruns/", "probability": 0.15}),
-            ("lose-answer", {"method": "POST", "probability": 0.15}),
-            ("lose-answer", {"method": "PATCH", "probability": 0.15}),
-            ("cut-stream", {"verb": "watch", "times": 5}),
-        ]
-        faults = [self.made.faults.add(action, **{"path": "/chaos-", **rule}) for action, rule in rules]
+        faults = [self.made.faults.add(**rule) for rule in STORM]
         await asyncio.sleep(self.chance.uniform(5, 15))
-        for fault in faults:
+        for fault, rule in zip(faults, STORM, strict=True):
+            self.calls[str(rule.get("status", rule["action"]))] += fault.struck
             fault.remove()
 
     async def outage(self) -> None:
         with self.made.faults.outage():
             await asyncio.sleep(self.chance.uniform(2, 20))
-
-
-FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
 async def keep_alive(operator: OperatorProcess) -> None:
@@ -470,6 +490,8 @@ async def keep_alive(operator: OperatorProcess) -> None:
 def wrong_ends(stage: Stage, runs: list[Object]) -> dict[str, list[str]]:
     """Everything that was promised and is not so, by promise."""
     found: dict[str, list[str]] = {name: [] for name in ("outcome", "attempts", "events", "checkpoint", "time")}
+    there = {(run["metadata"]["namespace"], run["metadata"]["name"]) for run in runs}
+    found["outcome"] += [f"{'/'.join(key)}: is not there any more" for key in stage.stories if key not in there]
     for run in runs:
         status, metadata = run.get("status") or {}, run["metadata"]
         story = stage.stories[metadata["namespace"], metadata["name"]]
@@ -498,6 +520,23 @@ def seen_double(stage: Stage) -> list[str]:
     return [f"{'/'.join(key)}: {len(uids)} pods seen" for key, uids in stage.pods_seen.items() if len(uids) > 1]
 
 
+async def survivors(stage: Stage) -> list[str]:
+    """Pods that still run, and hold what they asked for, a while after their runs' ends."""
+    deadline = time.monotonic() + 90
+    while True:
+        over = {(run["metadata"]["namespace"], run["metadata"]["name"]) for run in await stage.runs()
+                if (run.get("status") or {}).get("fsmState") == "TERM"}  # fmt: skip
+        left = []
+        for namespace in sorted({story.namespace for story in stage.stories.values()}):
+            for pod in await stage.client.items(pods_path(namespace)):
+                metadata, phase = pod["metadata"], pod["status"].get("phase")
+                if (namespace, metadata["labels"]["mosaic.dev/run"]) in over and phase not in ("Succeeded", "Failed"):
+                    left.append(f"{namespace}/{metadata['name']} is {phase}, and its run over")
+        if not left or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(5)
+
+
 async def orphans(stage: Stage) -> list[str]:
     """What is left when all runs are deleted: everything of theirs has to go with them, but for claims that are kept."""
     paths = [runs_path(story.namespace, story.name) for story in stage.stories.values()]
@@ -515,12 +554,13 @@ async def orphans(stage: Stage) -> list[str]:
 
 
 async def pretended(args: argparse.Namespace) -> list[Figure]:
+    own_clock()  # says at once if it can't be had
     chance = random.Random(f"{args.seed}-pretended")
     nodes = nodes_for(args.runs)
     note(f"{args.runs} runs on {nodes} pretended nodes")
     began = time.monotonic()
     with cluster(nodes, fault_proxy=True) as made, tempfile.TemporaryDirectory() as folder:
-        namespaces = [make_namespace(made, f"chaos-{number}") for number in range(min(NAMESPACES, args.runs))]
+        namespaces = [make_namespace(made, f"{OF_RUNS[1:]}{number}") for number in range(min(NAMESPACES, args.runs))]
         stories = [Story(chance.choice(namespaces), f"run-{number:05}", chance) for number in range(args.runs)]
         audit = Audit(made)
         with OperatorProcess(made, Path(folder), faulty=True) as operator:
@@ -543,11 +583,15 @@ async def pretended(args: argparse.Namespace) -> list[Figure]:
                 runs = await stage.act()
                 over.set()
                 await striking
+                for work in background:
+                    if work.done():  # it was to go on until the end: what it would have seen was not seen
+                        await work
                 for task in stage.tasks.values():
                     task.cancel()
                 wrong = wrong_ends(stage, runs)
                 double = chaos_real.doubled(audit, "chaos-") + seen_double(stage)
                 await until_async(operator.leads, "the operator leads at the end", 300)
+                alive = await survivors(stage)
                 left = await orphans(stage)
                 for task in background:
                     task.cancel()
@@ -555,7 +599,7 @@ async def pretended(args: argparse.Namespace) -> list[Figure]:
             if args.keep_log:
                 args.keep_log.write_text(log)
             operator.stop()
-    for sentences in (*wrong.values(), double, left, stage.faults):
+    for sentences in (*wrong.values(), double, alive, left, stage.faults, faults.trouble):
         for sentence in sentences[:10]:
             note(f"wrong: {sentence}")
     fates = Counter(story.fate for story in stories)
@@ -564,6 +608,12 @@ async def pretended(args: argparse.Namespace) -> list[Figure]:
         Figure("pretended: runs", f"{args.runs}", "at least 500", args.runs >= 500),
         Figure("pretended: fates", "; ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))),
         Figure("pretended: faults", "; ".join(f"{count} {kind}" for kind, count in sorted(faults.struck.items()))),
+        Figure("pretended: faults that could not be made", f"{len(faults.trouble)}"),
+        Figure(
+            "pretended: the operator's calls that storms struck",
+            "; ".join(f"{count} {what}" for what, count in sorted(faults.calls.items())),
+        ),
+        Figure("pretended: connections to the gateway that were cut", f"{wire.cuts}"),
         Figure(
             "pretended: runs not in TERM with the right outcome", f"{len(wrong['outcome'])}", "0", not wrong["outcome"]
         ),
@@ -572,6 +622,10 @@ async def pretended(args: argparse.Namespace) -> list[Figure]:
         ),
         Figure("pretended: event logs not taken over whole", f"{len(wrong['events'])}", "0", not wrong["events"]),
         Figure(
+            "pretended: attempts that ended before all they said was acknowledged",
+            f"{sum(story.unheard for story in stories)}",
+        ),
+        Figure(
             "pretended: checkpoints lost beyond an interval",
             f"{len(wrong['checkpoint'])}",
             "0",
@@ -579,6 +633,7 @@ async def pretended(args: argparse.Namespace) -> list[Figure]:
         ),
         Figure("pretended: statuses in which time runs backwards", f"{len(wrong['time'])}", "0", not wrong["time"]),
         Figure("pretended: attempts with more than one pod", f"{len(double)}", "0", not double),
+        Figure("pretended: pods that outlived their runs", f"{len(alive)}", "0", not alive),
         Figure("pretended: objects left without a run", f"{len(left)}", "0", not left),
         Figure("pretended: players that could not act their part", f"{len(stage.faults)}", "0", not stage.faults),
         Figure("pretended: tracebacks in the operator's log", f"{tracebacks}"),
@@ -590,7 +645,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=500, help="runs on pretended nodes")
     parser.add_argument("--real", type=int, default=30, help="runs on real pods")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long each part is under fire, at least about")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long pretended runs arrive: half of this")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--keep-log", type=Path, help="where the operator's log goes")
     parser.add_argument("--out", type=Path, default=None, help="where results go instead of docs/benchmarks")

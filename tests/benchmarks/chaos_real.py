@@ -98,9 +98,10 @@ def processes_of(pod_uid: str, word: str) -> list[int]:
 
 
 def kill(pids: list[int]) -> None:
-    for pid in pids[:1]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """The oldest of them. Raises ProcessLookupError when there is none: nothing was struck then."""
+    if not pids:
+        raise ProcessLookupError("there is no such process")
+    os.kill(pids[0], signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -173,13 +174,16 @@ class Cast:
         trains = status.get("fsmState") == "EXEC" and (status.get("progress") or status.get("checkpoint"))
         if name in self.befallen or not trains or fate in ("completes", "has a full disk"):
             return
-        self.befallen.add(name)
-        note(f"{name} {fate}")
         pod = f"/api/v1/namespaces/{TENANT}/pods/{status['podName']}"
-        if fate == "has its container killed":
-            kill(processes_of(status["podUID"], "cleanrl_worker.pod"))
-        elif fate == "has its training killed":
-            kill(processes_of(status["podUID"], "cleanrl_worker.launcher"))
+        victim = {
+            "has its container killed": "cleanrl_worker.pod",
+            "has its training killed": "cleanrl_worker.launcher",
+        }
+        if fate in victim:
+            try:
+                kill(processes_of(status["podUID"], victim[fate]))
+            except ProcessLookupError:
+                return  # it has just ended: another time
         elif fate == "loses its pod":
             self.real.ask("DELETE", pod, {"gracePeriodSeconds": 1})
         elif fate == "is canceled":
@@ -191,6 +195,13 @@ class Cast:
                         "DELETE", f"/api/v1/namespaces/{TENANT}/persistentvolumeclaims/{item['metadata']['name']}"
                     )
             self.real.ask("DELETE", pod, {"gracePeriodSeconds": 1})
+        self.befallen.add(name)
+        note(f"{name} {fate}")
+
+    def too_late(self) -> list[str]:
+        """Runs that had ended before their fate came over them: they complete, and prove nothing of it."""
+        without = ("completes", "has a full disk")
+        return [name for name, fate in self.fates.items() if fate not in without and name not in self.befallen]
 
     def read_logs(self, runs: list[Object]) -> None:
         for run in runs:
@@ -200,6 +211,8 @@ class Cast:
 
     def wrong(self, runs: list[Object]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {name: [] for name in ("outcome", "events", "checkpoint", "attempts")}
+        there = {run["metadata"]["name"] for run in runs}
+        found["outcome"] += [f"{name}: is not there any more" for name in self.fates if name not in there]
         for run in runs:
             name, status = run["metadata"]["name"], run.get("status") or {}
             fate = self.fates[name]
@@ -245,6 +258,13 @@ def steps_back(log: list[Object]) -> Iterator[str]:
                 yield f"went on from step {begun}, {saved} was saved"
 
 
+def ran_full(run: Object) -> bool:
+    """Whether the run said that its claim had no room left."""
+    status = run.get("status") or {}
+    said = [status, *status.get("transitions", ()), *status.get("conditions", ())]
+    return any(word in str(each.get("reason")) for each in said for word in ("ClaimFull", "DiskFull"))
+
+
 class Strikes(threading.Thread):
     """Faults of the node and the control plane, one after the other, until told to stop."""
 
@@ -272,14 +292,15 @@ class Strikes(threading.Thread):
                 try:
                     kind()
                     self.struck[name] += 1
-                except (ApiError, ClusterError, OSError, subprocess.SubprocessError) as error:
+                except Exception as error:  # noqa: BLE001 - counted and shown at the end; the next fault strikes all the same
                     self.trouble.append(f"{name}: {error}")
         with contextlib.suppress(ClusterError):
             self.real.made.up(reuse=True)
 
     def kill_operator(self) -> None:
-        for pod in self.real.items("pods", SYSTEM):
-            kill(processes_of(pod["metadata"]["uid"], "cleanrl"))
+        kill(
+            [pid for pod in self.real.items("pods", SYSTEM) for pid in processes_of(pod["metadata"]["uid"], "cleanrl")]
+        )
 
     def kill_api_server(self) -> None:
         self._kill("kube-apiserver")
@@ -298,8 +319,7 @@ class Strikes(threading.Thread):
 
     def _kill(self, part: str) -> None:
         identity = Runner(self.real.made.layout).process(part)
-        if identity is not None:
-            os.kill(identity.pid, signal.SIGKILL)
+        kill([identity.pid] if identity is not None else [])
         self.over.wait(self.chance.uniform(0, 5))
         self.real.made.up(reuse=True)
 
@@ -374,6 +394,8 @@ def run(args: argparse.Namespace) -> list[Figure]:
     return [
         Figure("real: runs", f"{args.real}", "at least 30", args.real >= 30),
         Figure("real: fates", "; ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))),
+        Figure("real: fates that came too late", f"{len(cast.too_late())}"),
+        Figure("real: claims that were full", f"{sum(ran_full(run) for run in runs)}"),
         Figure("real: faults", "; ".join(f"{count} {kind}" for kind, count in sorted(strikes.struck.items()))),
         Figure("real: packets to the gateway that were dropped", f"{strikes.packets}"),
         Figure("real: faults that could not be made", f"{len(strikes.trouble)}"),

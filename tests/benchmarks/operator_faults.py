@@ -5,8 +5,8 @@
 `kills`: the operator is killed (-9) again and again while the runs live. `outage`: the API server does not answer the operator
 for a minute. `storm`: 429, 500, 409, lost answers and cut watches on any call. `nodes`: pretended nodes are lost while their
 pods run. In these a third of the runs fails at the first attempt and one in ten has its pod deleted by hand, so that there is
-something to get wrong. `clocks`: the operator's wall clock is set an hour or two forth and back by libfaketime (the package
-faketime) while workers talk to it, and each run may train for 30 minutes.
+something to get wrong. `clocks`: the operator's wall clock is set an hour or two forth and back by libfaketime (which
+`make setup` installs) while workers talk to it, and each run may train for 30 minutes.
 
 The seed is printed and chooses the same moments again. Exits with 1 when a run ended wrongly; the faults that are tried one by
 one are listed in tests/integration/operator_faults/conftest.py.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import platform
 import random
 import sys
 import tempfile
@@ -40,6 +39,7 @@ from operator_lab import (
     make_namespace,
     nodes_for,
     note,
+    own_clock,
     pods_path,
     publish,
     run_body,
@@ -213,20 +213,13 @@ async def nodes(made: Cluster, cast: Cast, operator: OperatorProcess, chance: ra
     return f"{len(lost)} of {len(names)} nodes lost"
 
 
-FAKETIME = Path("/usr/lib") / f"{platform.machine()}-linux-gnu" / "faketime" / "libfaketimeMT.so.1"
-
-
 async def clocks(made: Cluster, client: Client, folder: Path, args: argparse.Namespace) -> list[Figure]:
     """Whole lives with sessions while the operator's wall clock jumps."""
-    if not FAKETIME.exists():
-        raise SystemExit(f"{FAKETIME} is not there: install Debian's package faketime")
     namespace, count = make_namespace(made, "faults-clocks"), args.count
     dial = folder / "offset"
     dial.write_text("+0\n")
-    prefix = [
-        "env", f"LD_PRELOAD={FAKETIME}", f"FAKETIME_TIMESTAMP_FILE={dial}", "FAKETIME_CACHE_DURATION=1",
-        "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1",
-    ]  # fmt: skip
+    clock = {**own_clock(), "FAKETIME_TIMESTAMP_FILE": str(dial), "FAKETIME_CACHE_DURATION": "1"}
+    prefix = ["env", *(f"{name}={value}" for name, value in clock.items())]
     with OperatorProcess(made, folder, prefix=prefix, lease_seconds=60) as operator:
         operator.start()
         began = time.monotonic()
@@ -333,6 +326,8 @@ async def strike(part: str, made: Cluster, client: Client, folder: Path, args: a
 async def main_async(args: argparse.Namespace) -> bool:
     good = True
     print(f"seed {args.seed}", flush=True)
+    if "clocks" in (args.parts or PARTS):
+        own_clock()  # says at once if it can't be had
     for part in args.parts or PARTS:
         count = nodes_for(args.count)
         note(f"{part}: a cluster with {count} pretended nodes; load {surroundings()['load']}")

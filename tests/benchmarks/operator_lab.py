@@ -13,6 +13,7 @@ import dataclasses
 import http.client
 import json
 import os
+import platform
 import random
 import signal
 import socket
@@ -488,6 +489,17 @@ def _account(made: Cluster, folder: Path, faulty: bool) -> Path:
     file = folder / f"kubeconfig-{'faulty' if faulty else 'plain'}"
     file.write_text(json.dumps(known))
     return file
+
+
+FAKETIME = Path("/usr/lib") / f"{platform.machine()}-linux-gnu" / "faketime" / "libfaketimeMT.so.1"
+
+
+def own_clock(offset: str = "") -> dict[str, str]:
+    """The variables under which a process has a wall clock of its own, `offset` seconds off; its monotonic one stays right."""
+    if not FAKETIME.exists():
+        raise SystemExit(f"{FAKETIME} is not there: install Debian's package libfaketime, or run `make setup` as root")
+    said = {"FAKETIME": offset} if offset else {}
+    return {"LD_PRELOAD": str(FAKETIME), "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1", **said}
 
 
 def authority(made: Cluster) -> bytes:

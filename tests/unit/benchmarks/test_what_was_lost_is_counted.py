@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from devcluster.faultproxy.rules import Request, Rule
+
 DAY = "2026-01-01T00:00:"
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -74,6 +76,108 @@ def judged(load: Any, fate: str, **status: Any) -> list[str]:
 )
 def test_each_broken_promise_is_named(load: Any, fate: str, status: dict[str, Any], broken: list[str]) -> None:
     assert judged(load, fate, **status) == broken
+
+
+def test_a_run_that_vanished_is_lost(load: Any) -> None:
+    class Stage:
+        stories = {("ns", "run"): story(load, "completes")}  # noqa: RUF012 - a stand-in
+
+    assert load("chaos").wrong_ends(Stage, [])["outcome"] == ["ns/run: is not there any more"]
+
+
+def real_run(**status: Any) -> dict[str, Any]:
+    good = {"fsmState": "TERM", "outcome": "completed", "attempt": 1, "transitions": []}
+    return {"metadata": {"name": "run"}, "status": {**good, **status}}
+
+
+def cast_of(load: Any, fate: str, log: list[dict[str, Any]] | None, *, befallen: bool = True) -> Any:
+    cast = load("chaos_real").Cast(None, 0, random.Random(1))
+    cast.fates, cast.befallen = {"run": fate}, {"run"} if befallen else set()
+    cast.logs = {} if log is None else {"run": log}
+    return cast
+
+
+TRAINED = told(("training_started", 0), ("checkpoint_saved", 5000), ("run_completed", 0))
+
+
+@pytest.mark.parametrize(
+    ("fate", "befallen", "status", "log", "broken"),
+    [
+        ("completes", False, {}, TRAINED, []),
+        ("completes", False, {"fsmState": "EXEC", "outcome": None}, TRAINED, ["outcome"]),
+        ("completes", False, {"outcome": "failed"}, TRAINED, ["outcome"]),
+        ("completes", False, {"attempt": 2}, TRAINED, ["attempts"]),
+        ("completes", False, {}, None, ["events"]),
+        ("completes", False, {}, [TRAINED[0], TRAINED[2]], ["events"]),
+        ("completes", False, {}, TRAINED[:2], ["events"]),
+        ("loses its pod", True, {"attempt": 2}, TRAINED, []),
+        ("loses its claim", True, {"outcome": "failed"}, None, []),
+        ("loses its claim", True, {}, None, ["outcome"]),
+        ("loses its claim", False, {"outcome": "failed"}, None, ["outcome"]),
+        ("is canceled", True, {"outcome": "canceled"}, TRAINED[:2], []),
+        ("is canceled", False, {"outcome": "canceled"}, TRAINED[:2], ["outcome"]),
+        (
+            "loses its pod", True, {"attempt": 2},
+            told(("training_started", 0), ("checkpoint_saved", 15_000), ("training_started", 0), ("run_completed", 0)),
+            ["checkpoint"],
+        ),
+    ],
+)  # fmt: skip
+def test_each_promise_broken_on_real_pods_is_named(
+    load: Any, fate: str, befallen: bool, status: dict[str, Any], log: list[dict[str, Any]] | None, broken: list[str]
+) -> None:
+    cast = cast_of(load, fate, log, befallen=befallen)
+    assert [promise for promise, lost in cast.wrong([real_run(**status)]).items() if lost] == broken
+
+
+def test_a_real_run_that_vanished_is_lost(load: Any) -> None:
+    assert cast_of(load, "completes", TRAINED).wrong([])["outcome"] == ["run: is not there any more"]
+
+
+def test_a_fate_that_found_nothing_to_strike_has_not_befallen(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run that nothing happened to would be counted as one that survived it."""
+    chaos_real = load("chaos_real")
+    cast = cast_of(load, "has its training killed", TRAINED, befallen=False)
+    monkeypatch.setattr(chaos_real, "processes_of", lambda *_: [])
+    cast.befall(real_run(fsmState="EXEC", progress={"step": 1}, podUID="uid", podName="pod"))
+    assert cast.too_late() == ["run"]
+
+
+def test_a_pod_that_was_made_twice_is_seen(load: Any) -> None:
+    def made(namespace: str, name: str, code: int = 201) -> dict[str, Any]:
+        thing = {"resource": "pods", "namespace": namespace, "name": name}
+        return {"verb": "create", "objectRef": thing, "responseStatus": {"code": code}}
+
+    class Audit:
+        def entries(self) -> list[dict[str, Any]]:
+            pods = [made("chaos-1", "a"), made("chaos-1", "b"), made("chaos-2", "a"), made("chaos-1", "b", 409)]
+            return [*pods, made("chaos-1", "a"), made("elsewhere", "c"), made("elsewhere", "c")]
+
+    assert load("chaos_real").doubled(Audit(), "chaos-") == ["chaos-1/a: created 2 times"]
+
+
+def test_each_part_of_a_storm_meets_calls_that_the_operator_makes(load: Any) -> None:
+    """A rule that no call matches is a fault that is counted and never made."""
+    api = "/apis/mosaic.dev/v1alpha1"
+    calls = [
+        Request("GET", f"{api}/cleanrlruns", "watch"),
+        Request("POST", "/api/v1/namespaces/chaos-1/pods", "create"),
+        Request("PATCH", f"{api}/namespaces/chaos-1/cleanrlruns/run/status", "patch"),
+    ]
+    for rule in load("chaos").STORM:
+        assert any(Rule.parse(rule).matches(call) for call in calls), rule
+
+
+def test_without_the_library_that_sets_clocks_wrong_nothing_is_pretended(
+    load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The loader only warns of a library that is not there: the operator would keep the right time."""
+    lab = load("operator_lab")
+    monkeypatch.setattr(lab, "FAKETIME", tmp_path / "libfaketimeMT.so.1")
+    with pytest.raises(SystemExit, match="install Debian's package libfaketime"):
+        lab.own_clock("+90")
+    lab.FAKETIME.touch()
+    assert lab.own_clock("+90")["FAKETIME"] == "+90"
 
 
 def test_the_seed_draws_the_same_fates(load: Any) -> None:
