@@ -96,6 +96,36 @@ def test_without_root_missing_packages_are_named_once(
     assert "not root" in answer
 
 
+def test_a_mirror_out_of_reach_keeps_nobody_from_the_rest(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise bootstrap.StepFailed("Debian's package lists failed with exit code 100")
+
+    monkeypatch.setattr(bootstrap, "is_installed", lambda _: False)
+    monkeypatch.setattr(bootstrap, "can_install_packages", lambda: True)
+    monkeypatch.setattr(bootstrap, "run_step", broken)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    bootstrap.install_system_packages()
+    answer = capsys.readouterr().err
+    assert "failed with exit code 100" in answer
+    assert "left out, since they could not be installed" in answer
+
+
+def test_a_library_is_also_known_by_its_newer_name(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Debian 13 has libqt5gui5t64 for libqt5gui5: it would be installed again with every command."""
+    query = tmp_path / "dpkg-query"
+    query.write_text(
+        '#!/bin/sh\nfor name; do [ "$name" = libqt5gui5t64 ] && echo "install ok installed"; done; exit 1\n'
+    )
+    query.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bootstrap.is_installed("libqt5gui5")
+    assert not bootstrap.is_installed("jq")
+
+
 def test_a_home_that_can_not_be_written_is_said_with_the_way_out(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
