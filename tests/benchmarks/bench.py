@@ -32,6 +32,8 @@ from robust import interval, iqm, normalised
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = PROJECT / "docs" / "benchmarks"
+PLOTS = {"Learning": "curriculum.png", "Operator": "operator-growth.png"}
+"""What is shown below the table of an area; the curves of scores are linked from theirs."""
 RANDOM_RETURNS = {"CartPole-v1": 22.0, "Acrobot-v1": -500.0, "Pendulum-v1": -1230.0}
 """What a random policy gets, about."""
 
@@ -66,6 +68,11 @@ def run(name: str, pages: Path, *, quick: bool = False) -> bool:
         "benchmark": name, "lines": lines, "exit": process.returncode, "commit": commit(), "machine": machine(), "load": load,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }  # fmt: skip
+    if process.returncode and not any(_in_lines(row, lines, "") for row in ROWS if row.benchmark == name):
+        print(
+            f"{name} ended with {process.returncode} and printed no figure: what was measured before stands", flush=True
+        )
+        return False
     folder = pages / "records" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
@@ -83,30 +90,47 @@ def find(row: Row, pages: Path) -> Found | None:
     if parts.exists():
         return _in_figures(row, json.loads(parts.read_text()))
     kept = pages / "records" / "bench" / f"{row.benchmark}.json"
-    if kept.exists():
+    if kept.exists() and not row.seeds:
         record = json.loads(kept.read_text())
         origin = f"{record['date']}, {record['commit'][:7]}, load {record['load'][0]:g}"
         if found := _in_lines(row, record["lines"], origin):
             return found
     for page in (pages / f"{row.benchmark}.md", pages / f"{row.benchmark}-before-records.md"):
         lines = page.read_text().splitlines() if page.exists() else []
-        made_by = [line.removeprefix("Commit ").split(",")[0][:7] for line in lines if line.startswith("Commit ")]
-        if found := _in_lines(row, lines, ", ".join(made_by) or "unknown"):
+        if found := _in_lines(row, lines, _of_seeds(row, pages) or _of_page(lines)):
             return found
     return None
 
 
+def _of_seeds(row: Row, pages: Path) -> str:
+    """Which days and commits the seeds are of that a figure comes from."""
+    seeds = [json.loads(path.read_text()) for path in (pages / "records" / row.benchmark).glob(row.seeds or "-")]
+    days = sorted({seed["date"] for seed in seeds})
+    return ", ".join(
+        [" to ".join(dict.fromkeys([*days[:1], *days[-1:]])), *sorted({seed["commit"][:7] for seed in seeds})]
+    )
+
+
+def _of_page(lines: list[str]) -> str:
+    """The same of a page, which names them in a line for each commit."""
+    made_by = [line.removeprefix("Commit ").rstrip(".").split(", ") for line in lines if line.startswith("Commit ")]
+    return "; ".join(
+        ", ".join([*(part for part in parts if re.fullmatch(r"\d{4}-\d\d-\d\d", part)), parts[0][:7]])
+        for parts in made_by
+    )
+
+
 def _in_figures(row: Row, parts: dict[str, Any]) -> Found | None:
-    for part in parts.values():
-        for figure in part["figures"]:
+    for name, part in parts.items():
+        for figure in part["figures"] if row.part in ("", name) else ():
             if row.regex.search(figure["name"]):
                 origin = f"{part['date']}, {part['commit'][:7]}, load {part['load'][0]:g}"
+                text, of_jobs, jobs = figure["measured"].partition("; Jobs ")
                 peer = next(
                     (each["measured"] for each in part["figures"] if row.peer and row.peer in each["name"]), row.peer
                 )
-                return Found(
-                    figure["measured"], _number(figure["measured"]), peer, origin, figure["good"], figure["target"]
-                )
+                beside = f"Jobs {jobs}" if of_jobs else peer
+                return Found(text, _number(text), beside, origin, figure["good"], figure["target"])
     return None
 
 
@@ -158,14 +182,17 @@ def learning(pages: Path) -> list[str]:
             continue
         low, high = interval([last])
         within = f"{low:.1f} to {high:.1f}" if len(last) > 1 else "one seed has none"
-        rows.append(f"| {case.algo} | {case.env_id} | {len(last)} | {iqm(last):.1f} | {within} | {case.least:g} |")
+        curve = f"{case.file_name}.png"
+        algo = f"[{case.algo}]({curve})" if (pages / curve).exists() else case.algo
+        rows.append(f"| {algo} | {case.env_id} | {len(last)} | {iqm(last):.1f} | {within} | {case.least:g} |")
         shares.append([normalised(score, RANDOM_RETURNS[case.env_id], case.least) for score in last])
     if not rows:
         return ["No seed has a record yet: `python tests/benchmarks/scores.py`."]
     low, high = interval(shares)
     everything = [share for case_shares in shares for share in case_shares]
     return [
-        "Interquartile mean over the seeds of the last 100 training episodes; 95 % intervals by a stratified bootstrap.",
+        "Interquartile mean over the seeds of the last 100 training episodes; 95 % intervals by a stratified bootstrap. Each",
+        "name leads to its curves.",
         "",
         "| algorithm | environment | seeds | IQM | 95 % | target |",
         "|---|---|---|---|---|---|",
@@ -188,7 +215,8 @@ def collect(pages: Path, *, measured_only: bool = False) -> str:
         "# Benchmarks",
         "",
         "Made by `make bench` (`--collect` makes the page anew from the records). Each figure stands with the date and commit",
-        "of its own record, and the machine's load when it began: above the number of cores, others were at work.",
+        "of its own record and, where that was noted, the machine's load when it began: above the number of cores, others were",
+        "at work. A ratio above 1 is better than asked for where the target is a least, and worse where it is a most.",
         f"The records are of {'; '.join(machines(pages))}.",
         "",
     ]
@@ -210,8 +238,10 @@ def collect(pages: Path, *, measured_only: bool = False) -> str:
         text, good = line(row, found)
         body.append(text)
         kept, missed, unknown = kept + (good is True), missed + (good is False), unknown + (found is None)
-        if row.area == "Learning" and row is [each for each in rows if each.area == "Learning"][-1]:
-            body += ["", *learning(pages)]
+        if row is [each for each in rows if each.area == area][-1]:
+            body += ["", *learning(pages)] if area == "Learning" else []
+            plot = PLOTS.get(area, "")
+            body += ["", f"![{plot.removesuffix('.png')}]({plot})"] if plot and (pages / plot).exists() else []
     others = sorted(path.name for path in pages.glob("*.md") if path.name != "README.md")
     plain = len(rows) - kept - missed - unknown
     beside = f" {plain} figures more have no target." if plain else ""

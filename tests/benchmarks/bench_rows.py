@@ -46,6 +46,9 @@ COMMANDS = {
     "resume": Command(("resume.py",), 10),
     "metrics_scale": Command(("metrics_scale.py",), 1, quick=("metrics_scale.py",)),
     "tensorboard_scale": Command(("tensorboard_scale.py",), 3),
+    "freshness": Command(("freshness.py", "--out", "{out}"), 5),
+    "exporter_under_attack": Command(("exporter_under_attack.py", "--out", "{out}"), 6),
+    "first_page": Command(("first_page.py", "--out", "{out}"), 5),
     "operator_scale": Command(
         ("operator_scale.py", "--out", "{out}"), 30,
         quick=("operator_scale.py", "--count", "200", "--rounds", "1", "--out", "{out}"), quick_minutes=4,
@@ -84,6 +87,10 @@ class Row:
     peer: str = ""
     """What stands beside ours, when it is a known constant and not measured in the same run."""
     why_missed: str = ""
+    part: str = ""
+    """Of operator.json and its like the part that has the figure, where several have one of that name."""
+    seeds: str = ""
+    """For figures over seeds: which files of records/BENCHMARK they come from."""
 
     @property
     def regex(self) -> re.Pattern[str]:
@@ -136,7 +143,8 @@ def _scores() -> list[Row]:
     }
     return [
         Row("Learning", f"{algo} on {env}, mean return of the last 100 episodes over the seeds", "scores",
-            rf"^\| {algo} \| {env} \| [\d,]+ \|(?: \d+ \|)? {N}", "at least", least, "", missed.get(algo, ""))
+            rf"^\| {algo} \| {env} \| [\d,]+ \|(?: \d+ \|)? {N}", "at least", least, "", missed.get(algo, ""),
+            seeds=f"{algo}-{env}-*")
         for algo, env, least in cases
     ]  # fmt: skip
 
@@ -149,7 +157,7 @@ def _images() -> list[Row]:
     }  # fmt: skip
     return [
         Row("Learning", f"{algo} on {what}", "learning",
-            rf"^\| {algo} \| \S+ \| [\d,]+ \| (?P<target>[^|]+) \| \d+ \| ([^|]+) \| (?P<met>yes|NO) \|")
+            rf"^\| {algo} \| \S+ \| [\d,]+ \| (?P<target>[^|]+) \| \d+ \| ([^|]+) \| (?P<met>yes|NO) \|", seeds=f"{algo}-*")
         for algo, what in cases.items()
     ]  # fmt: skip
 
@@ -170,10 +178,14 @@ ROWS = [
         "steps take it to 0.6, and to 7.8 from torch's weights; the gradient steps are the same. What 1,500 steps make of that "
         "varies: 4.1 in the record, 6.2 and 6.9 from such weights in torch"),
     Row("Learning", "DoorKey 6x6 by way of 5x5: seeds of five that solve it", "curriculum",
-        r"^\| 5x5 until .*?\| 5 \| (\d) \|", "at least", 5),
+        r"^\| 5x5 until .*?\| 5 \| (\d) \|", "at least", 5, seeds="curriculum-*"),
     *(
-        Row("Learning", f"{what}: steps until solved", "curriculum", rf"^\| {begins}.*?\| 5 \| \d \| ([\d,]+ ± [\d,]+) \|")
-        for what, begins in (("DoorKey 6x6 by way of 5x5, which counts too", "5x5 until"), ("DoorKey 6x6 alone", "6x6 from"))
+        Row("Learning", f"{what}: steps until solved", "curriculum", rf"^\| {begins}.*?\| 5 \| \d \| ([\d,]+ ± [\d,]+) \|",
+            seeds=seeds)
+        for what, begins, seeds in (
+            ("DoorKey 6x6 by way of 5x5, which counts too", "5x5 until", "curriculum-*"),
+            ("DoorKey 6x6 alone", "6x6 from", "alone-*"),
+        )
     ),
     Row("Worker", "FastLane on CartPole at 10 frames a second, % of steps", "fastlane_overhead",
         r"^CartPole-v1\s+single\s+\S+\s+\S+\s+\S+ %\s+(\S+) %", "at most", 3),
@@ -182,7 +194,7 @@ ROWS = [
     Row("Worker", "scrape of the worker's /metrics, median ms", "fastlane_overhead", rf"median {N} ms", "at most", 5),
     *(
         Row("Worker", f"{what} of ppo on CartPole, % of its CPU time", "overheads",
-            rf"^\| ppo \| CartPole-v1 \|(?:[^|]*\|){{{1 + place}}} {N}%")
+            rf"^ppo  CartPole-v1  (?:\S+  ){{{1 + place}}}{N}%")
         for place, what in enumerate(("FastLane", "telemetry", "TensorBoard", "all three", "supervisor"))
     ),
     Row("Worker", "imports of the supervisor, ms", "imports", rf"^\| the supervisor[^|]*\| {N} \|"),
@@ -236,34 +248,61 @@ ROWS = [
             rf"^{what}, runs as a share of Jobs with", None, None)
         for what in ("p50", "p99")
     ),
+    Row("Operator", "burst, writes to the API server per run until its pod runs", "operator", r"^writes per run until",
+        "at most", 4, part="burst"),
     *(
-        Row("Operator", f"{size} at once: pods per second", "operator", rf"^{size} at once: pods per second", None, None)
+        Row("Operator", f"{size} at once: {what}", "operator", rf"^{size} at once: {what}", part="growth")
         for size in ("300", "1,000", "5,000")
+        for what in ("pods per second", "apply to pod, p50 and p99", "operator's CPU a run, writes a run, memory")
     ),
     Row("Operator", "exponent of the operator's CPU time, from the smallest burst to the largest", "operator",
         r"^exponent of the operator's CPU", "at most", 1.15, "",
-        "a small burst's pods start before their statuses are written, a large one's do not: one write more a run"),
+        "a small burst's pods start before their statuses are written, a large one's do not: one write more a run",
+        part="growth"),
     Row("Operator", "exponent of the time until the last pod", "operator", r"^exponent of the time until the last pod$", None,
-        None, "exponent of the time until the last pod, Jobs"),
+        None, "exponent of the time until the last pod, Jobs", part="growth"),
+    *(
+        Row("Operator", f"10,000 at once: {what}; beside it 1,000 in the same run", "operator", rf"^10,000 at once: {what}",
+            peer=f"1,000 at once: {what}", part="growth_to_10000")
+        for what in ("pods per second", "apply to pod, p50 and p99", "operator's CPU a run, writes a run, memory")
+    ),
+    Row("Operator", "exponent of the operator's CPU time, 100 to 10,000 at once", "operator",
+        r"^exponent of the operator's CPU", "at most", 1.15, part="growth_to_10000"),
     Row("Operator", "backlog as a share of bare pod creation", "operator", r"^backlog as a share", "at least", 0.5,
         "a bare client = 1", "the submitting client, API server and operator share two cores"),
     Row("Operator", "whole lives with sessions, wrong at the end", "operator", r"lives with sessions, wrong", "at most", 0),
-    Row("Operator", "writes per transition", "operator", r"^writes per transition", "at most", 2),
+    Row("Operator", "whole lives with sessions: players that could not act", "operator", r"^players' faults", "at most", 0),
+    Row("Operator", "writes per transition, with sessions", "operator", r"^writes per transition", "at most", 2, part="lives"),
+    Row("Operator", "writes per transition, without", "operator", r"^writes per transition", "at most", 2, part="events"),
     Row("Operator", "restart over 10,000 runs, s", "operator", r"^restart over 10,000", "at most", 60),
     Row("Operator", "restart: writes", "operator", r"^writes by that", "at most", 0),
+    Row("Operator", "restart: memory, now and at most", "operator", r"^memory, now and at most", part="restart"),
     Row("Operator", "CPU with 1,000 idle sessions, % of a core", "operator", r"live sessions: share of a core", "at most", 10,
         "", "a status write and its echo are 3-4 ms of processor time, 20 a second 7 %; the workers' words are the rest"),
-    Row("Operator", "pod event to status, p99", "operator", r"(end|event) to status.*p99|p99.*(end|event) to status"),
-    Row("Operator", "kills: wrong at the end", "operator", r"kills: wrong at the end", "at most", 0),
-    Row("Operator", "API server away: wrong at the end", "operator", r"without an API server.*wrong at the end", "at most", 0),
-    Row("Operator", "storm: wrong at the end", "operator", r"calls struck: wrong at the end", "at most", 0),
-    Row("Operator", "nodes lost: wrong at the end", "operator", r"nodes lost: wrong at the end", "at most", 0),
+    Row("Operator", "idle sessions: progress writes per second", "operator", r"^progress writes per second", "at most", 20),
+    Row("Operator", "idle sessions: cut meanwhile", "operator", r"^sessions cut meanwhile", "at most", 0),
+    Row("Operator", "pod's end to status, p50", "operator", r"^pod's end to status.*p50"),
+    Row("Operator", "pod's end to status, p99", "operator", r"^pod's end to status.*p99"),
+    Row("Operator", "pod's end to status: runs that did not end as they should", "operator", r"^runs that did not end",
+        "at most", 0),
+    *(
+        Row("Operator", f"{fault}: {what}", "operator", pattern, "at most", 0, part=f"fault {part}")
+        for fault, part in (
+            ("kills", "kills"), ("API server away", "outage"), ("storm of errors", "storm"), ("nodes lost", "nodes"),
+            ("clock set wrong", "clocks"),
+        )
+        for what, pattern in (
+            ("wrong at the end", r"wrong at the end"), ("attempts with more than one pod", r"^attempts with more"),
+            ("pods stuck in Terminating", r"^pods stuck"), ("runs whose times run backwards", r"backwards"),
+        )
+        if (what == "wrong at the end") or (part == "clocks") == what.endswith("backwards")
+    ),
     *(
         Row("Chaos", f"{where}: {what}", "chaos", rf"^{where}: {re.escape(what)}", direction, target)
         for where, least, whats in (
             ("pretended", 500, ("runs not in TERM with the right outcome", "runs with attempts that nobody caused",
              "event logs not taken over whole", "checkpoints lost beyond an interval", "attempts with more than one pod",
-             "objects left without a run")),
+             "statuses in which time runs backwards", "objects left without a run", "players that could not act their part")),
             ("real", 30, ("runs not in TERM with the right outcome", "event logs with a gap",
              "starts from further back than an interval", "attempts with more than one pod", "objects left without a run")),
         )
@@ -274,6 +313,8 @@ ROWS = [
     Row("Soak", "memory flat", "soak", r"^memory, slope"),
     Row("Soak", "runs that ended wrongly", "soak", r"^runs that ended wrongly", "at most", 0),
     Row("Soak", "connections flat", "soak", r"^connections, slope"),
+    Row("Soak", "descriptors flat", "soak", r"^descriptors, slope"),
+    Row("Soak", "times that the operator ended", "soak", r"^times that the operator ended", "at most", 0),
     Row("Soak", "lines in the log without an explanation", "soak", r"^unexplained", "at most", 0, "",
         "one: a scrape in the second in which the gateway started was answered with 500; mended since, with a test"),
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+from jobs import saying_when_stopped
 from reporting import commit, machine
 
 from cleanrl_worker.algorithms import ppo
@@ -115,7 +116,7 @@ def main() -> int:
             "`python tests/benchmarks/evaluation.py` reruns it."
         ),
         "",
-        f"Commit {commit()}, {machine()}.",
+        f"Commit {commit()}, {machine()}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
         "",
         (
             "| environment | policy | episodes | return | steps | playing, s | whole, s | steps per s | "
@@ -129,4 +130,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(saying_when_stopped(main))

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs import environment
+from jobs import environment, saying_when_stopped
 from operator_lab import Figure, free_port, publish, surroundings
 from reporting import cpu_seconds
 
@@ -303,4 +303,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(saying_when_stopped(main))

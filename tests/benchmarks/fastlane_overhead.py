@@ -26,6 +26,7 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 import gymnasium as gym
 import numpy as np
+from jobs import saying_when_stopped
 
 from cleanrl_worker.fastlane import gate, segment
 from cleanrl_worker.fastlane.exporter import Exporter, RunState
@@ -225,4 +226,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main))

@@ -16,12 +16,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from jobs import saying_when_stopped
 from operator_lab import Figure, note, publish, surroundings
 
 from devcluster import Cluster, binaries, images
@@ -167,4 +167,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(saying_when_stopped(main))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jobs import saying_when_stopped
 from replay import BATCH, STACK, PythonSumTree
 from reporting import table_page
 
@@ -351,4 +352,4 @@ def page(rows: list[tuple[str, ...]]) -> str:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    raise SystemExit(main())
+    raise SystemExit(saying_when_stopped(main))

@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 import yaml
+from jobs import saying_when_stopped
 from operator_fleet import Fleet, _talk
 from operator_lab import (
     Audit,
@@ -210,4 +211,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(saying_when_stopped(main))

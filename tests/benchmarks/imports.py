@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from jobs import end_by_exception
+from jobs import end_by_exception, saying_when_stopped
 from reporting import table_page
 
 MODULES = {
@@ -94,4 +94,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main))

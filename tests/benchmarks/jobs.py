@@ -73,10 +73,10 @@ def end_by_exception() -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def saying_when_stopped(main: Callable[[], int], what_next: str) -> int:
+def saying_when_stopped(main: Callable[[], int | None], what_next: str = "nothing of what it had begun is kept") -> int:
     """The exit code of a command; Ctrl-C is a person's choice and no fault, so it gets a sentence instead of a traceback."""
     try:
-        return main()
+        return main() or 0
     except KeyboardInterrupt:
         print(f"\nstopped; {what_next}", file=sys.stderr)
         return 130

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import sys
 import time
 from datetime import UTC, datetime
 
@@ -19,6 +18,7 @@ import aiohttp
 from cleanrl_operator.cache import Cache
 from cleanrl_operator.health import HealthServer
 from cleanrl_operator.metrics import HEADLINE_SECONDS, Headlines, OperatorPage, Source, Spoken, Tally
+from jobs import saying_when_stopped
 
 SECONDS_TARGET, BYTES_TARGET = 0.250, 2_000_000
 LOSSES = [
@@ -144,4 +144,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(saying_when_stopped(main))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jobs import train
+from jobs import saying_when_stopped, train
 from reporting import commit, machine
 
 LEVELS = {
@@ -99,4 +99,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(saying_when_stopped(main))

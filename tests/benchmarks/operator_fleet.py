@@ -17,7 +17,6 @@ import contextlib
 import json
 import math
 import random
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from jobs import saying_when_stopped
 from operator_lab import (
     Audit,
     Client,
@@ -474,4 +474,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(saying_when_stopped(main))

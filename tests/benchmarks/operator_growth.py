@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jobs import saying_when_stopped
 from operator_lab import (
+    PICTURES,
     Audit,
     Client,
     Cluster,
@@ -37,7 +39,6 @@ from operator_lab import (
 from operator_scale import JOB, RUN, clean, one_burst
 
 SIZES, BESIDE = (100, 300, 1000, 5000, 10_000), (300, 1000, 5000)
-PICTURE = "operator-growth.png"
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ async def measure(args: argparse.Namespace) -> None:
                 note(json.dumps(ours[-1].__dict__))
         operator.stop()
     publish("growth", "How the work grows", figures(ours, theirs), facts, folder=args.out)
-    draw(ours, theirs, (args.out or Path("docs/benchmarks")) / PICTURE)
+    draw(ours, theirs, (args.out or Path("docs/benchmarks")) / PICTURES["growth"])
 
 
 def main() -> None:
@@ -169,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main))

@@ -648,6 +648,8 @@ PAGES = {
     ),
 }
 """Title and origin of each page."""
+PICTURES = {"growth": "operator-growth.png"}
+"""What is shown below a part's table."""
 
 
 def _page(parts: Object, title: str, origin: str) -> str:
@@ -667,6 +669,8 @@ def _page(parts: Object, title: str, origin: str) -> str:
             figure = Figure(**each)
             lines.append(f"| {figure.name} | {figure.measured} | {figure.target} | {figure.verdict} |")
         lines.append("")
+        if part in PICTURES:
+            lines += [f"![{found['title']}]({PICTURES[part]})", ""]
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from jobs import saying_when_stopped
 from operator_lab import (
     Client,
     Cluster,
@@ -123,4 +124,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main))

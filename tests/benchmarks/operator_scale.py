@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jobs import saying_when_stopped
 from operator_lab import (
     Audit,
     Client,
@@ -382,4 +383,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main, "the parts that had ended are kept"))

@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs import end_by_exception
+from jobs import end_by_exception, saying_when_stopped
 from reporting import cpu_seconds, table_page
 
 from cleanrl_worker.link import ENV_FD, read_lines
@@ -202,4 +202,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main))

@@ -22,7 +22,7 @@ from pathlib import Path
 import peer_cleanrl
 import peer_sb3
 import throughput
-from jobs import end_by_exception
+from jobs import end_by_exception, saying_when_stopped
 from reporting import table_page
 
 Rate = Callable[[throughput.Row, int, str], float]
@@ -125,4 +125,4 @@ def _theirs(peer: Peer, packages: Path, row: throughput.Row, steps: int, folder:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main))

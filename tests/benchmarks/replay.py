@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from jobs import saying_when_stopped
 
 from cleanrl_worker.training.replay_frames import frame_replay_bytes
 from cleanrl_worker.training.replay_priority import Priorities
@@ -107,4 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main))

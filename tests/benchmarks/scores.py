@@ -107,7 +107,7 @@ def table(records: Records) -> tuple[list[str], bool]:
         results = records.of(case.file_name)
         begins = f"| {case.algo} | {case.env_id} | {case.steps:,} |"
         if not results:
-            rows.append(f"{begins} not run yet | - | - | {case.least:g} | - |")
+            rows.append(f"{begins} not run yet | - | - | {case.least:g} | - | - |")
             good = False
             continue
         last = [result["last"] for result in results]
@@ -116,7 +116,8 @@ def table(records: Records) -> tuple[list[str], bool]:
         good &= met
         each = ", ".join(f"{result['seed']}: {result['last']:.1f}" for result in results)
         rows.append(
-            f"{begins} {spread(last)} | {each} | {spread(tested)} | {case.least:g} | {'yes' if met else 'NO'} |"
+            f"{begins} {spread(last)} | {each} | {spread(tested)} | {case.least:g} | {'yes' if met else 'NO'} | "
+            f"[curve]({case.file_name}.png) |"
         )
     return rows, good
 
@@ -138,8 +139,8 @@ def report(records: Records, out: Path) -> bool:
         "",
         *origins(everything),
         "",
-        "| algorithm | environment | steps | last 100 episodes | seeds | greedy | at least | met |",
-        "|---|---|---|---|---|---|---|---|",
+        "| algorithm | environment | steps | last 100 episodes | seeds | greedy | at least | met | curve |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     (out / "scores.md").write_text("\n".join([*head, *rows]) + "\n")
     for case in CASES:

@@ -24,6 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs import saying_when_stopped
 from reporting import table_page
 
 from cleanrl_protocol.localgateway import LocalGateway
@@ -157,4 +158,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(saying_when_stopped(main))

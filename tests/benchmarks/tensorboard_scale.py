@@ -21,6 +21,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from jobs import saying_when_stopped
+
 from cleanrl_worker.training.writer import EventWriter
 
 TAGS = [f"losses/figure_{number}" for number in range(9)] + ["charts/episodic_return"]
@@ -118,4 +120,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(saying_when_stopped(main))

@@ -24,7 +24,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs import end_by_exception
+from jobs import end_by_exception, saying_when_stopped
 from reporting import table_page
 
 
@@ -247,4 +247,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(saying_when_stopped(main))

@@ -117,6 +117,62 @@ def test_every_row_has_a_benchmark_and_every_pattern_a_number(bench: Any) -> Non
         assert (row.direction is None) == (row.target is None), row.figure
 
 
+def test_no_target_of_a_record_is_left_out_of_the_table(bench: Any) -> None:
+    for store in ("operator", "shows", "chaos", "soak"):
+        rows = [row for row in bench.ROWS if row.benchmark == store]
+        for part, found in json.loads((bench.PAGES / f"{store}.json").read_text()).items():
+            for figure in found["figures"]:
+                told = any(row.regex.search(figure["name"]) for row in rows if row.part in ("", part))
+                assert told or figure["good"] is None, f"{store}, {part}: {figure['name']}"
+
+
+def test_every_plot_is_shown_or_linked_from_a_page(bench: Any) -> None:
+    told = "".join(page.read_text() for page in bench.PAGES.glob("*.md"))
+    assert [plot.name for plot in bench.PAGES.glob("*.png") if f"({plot.name})" not in told] == []
+
+
+def test_what_jobs_did_stands_beside(bench: Any, pages: Path) -> None:
+    parts = json.loads((pages / "operator.json").read_text())
+    figure = {"name": "300 at once: pods per second", "measured": "102; Jobs 177", "target": "", "good": None}
+    parts["growth"] = {**parts["burst"], "figures": [figure]}
+    (pages / "operator.json").write_text(json.dumps(parts))
+    assert rows(bench.collect(pages), "300 at once: pods per second")[0][2:5] == ["102", "", "Jobs 177"]
+
+
+def test_figures_over_seeds_name_the_days_and_commits_of_theirs(bench: Any, pages: Path) -> None:
+    folder = pages / "records" / "scores"
+    folder.mkdir()
+    for seed, day, made_by in ((1, "2026-01-03", "aaaaaaaaa"), (2, "2026-01-01", "bbbbbbbbb")):
+        record = {
+            "case": "ppo-CartPole-v1",
+            "seed": seed,
+            "last": 499.0,
+            "date": day,
+            "commit": made_by,
+            "machine": "m",
+        }
+        (folder / f"ppo-CartPole-v1-{seed}.json").write_text(json.dumps(record))
+    page = ["Commit ccccccccc, m, 2026-01-02.", "", "| ppo | CartPole-v1 | 500,000 | 499.0 ± 1.1 |"]
+    (pages / "scores.md").write_text("\n".join(page))
+    told = rows(bench.collect(pages), "ppo on CartPole-v1")[0]
+    assert told[-1] == "2026-01-01 to 2026-01-03, aaaaaaa, bbbbbbb"
+
+
+def test_a_benchmark_that_broke_off_leaves_the_record_that_there_is(
+    bench: Any, pages: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept = (pages / "records" / "bench" / "throughput.json").read_text()
+    script = tmp_path / "tests" / "benchmarks" / "throughput.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("raise SystemExit('no such thing')")
+    monkeypatch.setattr(bench, "PROJECT", tmp_path)
+    assert not bench.run("throughput", pages)
+    assert (pages / "records" / "bench" / "throughput.json").read_text() == kept
+    script.write_text("print('ppo   CartPole-v1   9,038   3,700'); raise SystemExit(1)")
+    assert not bench.run("throughput", pages)
+    assert rows(bench.collect(pages), "ppo, steps")[0][2] == "9,038", "a target that was missed is a measurement"
+
+
 def test_the_interquartile_mean_leaves_out_both_ends(robust: Any) -> None:
     assert robust.iqm([0, 10, 20, 30, 1000]) == 20
     assert robust.iqm([1, 2, 3, 100]) == 2.5
