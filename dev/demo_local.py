@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -28,11 +29,18 @@ def run() -> int:
     """Run the worker as a user would, and read its event log as a user's tools would."""
     run_dir = RUNS / time.strftime("%Y%m%d-%H%M%S")
     command = [sys.executable, "-m", "cleanrl_worker.cli", "--algo", "ppo", "--env-id", "CartPole-v1"]
-    command += ["--total-timesteps", str(STEPS), "--seed", "1", "--run-dir", str(run_dir)]
+    command += ["--total-timesteps", str(STEPS), "--seed", "1", "--run-dir", relative(run_dir)]
     command += ["--extras", json.dumps({"algo_params": {"save_model": True}})]
     say(f"Training ppo on CartPole-v1 for {STEPS:,} steps on the CPU; about half a minute.\n")
     started = time.monotonic()
-    code = subprocess.run(command, cwd=PROJECT, stdout=subprocess.DEVNULL, check=False).returncode
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL) as worker:
+        try:
+            code = worker.wait()
+        except KeyboardInterrupt:  # the worker has heard it too, and saves where it is
+            worker.wait()
+            again = [".venv/bin/cleanrl-worker", *command[3:], "--continue"]
+            say(f"\nInterrupted. It goes on where it was with\n  {shlex.join(again)}\n`make demo-down` removes it.\n")
+            return 130
     if code != 0:
         say(f"The run failed with exit code {code}. What happened: {relative(run_dir / 'logs')}\n")
         return code

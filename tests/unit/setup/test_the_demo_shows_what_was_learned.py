@@ -74,3 +74,33 @@ def test_without_a_cluster_the_curve_is_whole_too_and_down_removes_what_was_made
     assert list((tmp_path / "var" / "demo").iterdir())
     assert demo.take_down() == 0
     assert not (tmp_path / "var" / "demo").exists()
+
+
+def test_ctrl_c_without_a_cluster_says_how_the_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no cluster in which anything would go on; and the worker is given the time to save."""
+    local = demo.demo_local
+    waits = []
+
+    class Worker:
+        def __init__(self, *_: object, **__: object) -> None: ...
+        def __enter__(self) -> Worker:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def wait(self) -> int:
+            waits.append(len(waits))
+            if len(waits) == 1:
+                raise KeyboardInterrupt
+            return 130
+
+    monkeypatch.setattr(local.subprocess, "Popen", Worker)
+    monkeypatch.setattr(local, "PROJECT", tmp_path)
+    monkeypatch.setattr(local, "RUNS", tmp_path / "var" / "demo")
+    assert local.run() == 130
+    assert len(waits) == 2
+    told = capsys.readouterr().out
+    assert ".venv/bin/cleanrl-worker --algo ppo" in told
+    assert "--continue" in told
+    assert "cluster goes on" not in told
