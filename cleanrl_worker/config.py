@@ -219,7 +219,9 @@ def _read_json(path: Path) -> Any:
             raise ConfigError([f"{path}: is not JSON: {error}; write an object such as {_EXAMPLE}"]) from None
         data = {"kind": "CleanRLRun"}
     if isinstance(data, dict) and data.get("kind") == "CleanRLRun":
-        raise ConfigError([f"{path}: is a manifest: `kubectl apply -f` takes it; the worker takes JSON like {_EXAMPLE}"])
+        raise ConfigError(
+            [f"{path}: is a manifest: `kubectl apply -f` takes it; the worker takes JSON like {_EXAMPLE}"]
+        )
     return data
 
 

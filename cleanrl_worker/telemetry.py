@@ -15,7 +15,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -162,7 +162,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def seconds_of(event: dict[str, Any]) -> float:
+def seconds_of(event: Mapping[str, Any]) -> float:
     """When an event was, in seconds since 1970; 0 for one whose time is none."""
     moment = event.get("timestamp")
     return float(moment) if isinstance(moment, int | float) and 0 <= moment < 2**37 else 0.0

@@ -195,7 +195,18 @@ def _base_config(folder: Path) -> Path:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError):
         config = {}
-    names = ("run_id", "algo", "env_id", "total_timesteps", "seed", "worker_id", "extras", "gpus", "tensorboard", "wandb")
+    names = (
+        "run_id",
+        "algo",
+        "env_id",
+        "total_timesteps",
+        "seed",
+        "worker_id",
+        "extras",
+        "gpus",
+        "tensorboard",
+        "wandb",
+    )
     base = {name: config[name] for name in names if config.get(name) is not None}
     own = ("mode", "script_path", "curriculum_schedule", "policy_path", "checkpoint_path", "checkpoint_sha256")
     extras = {name: value for name, value in dict(base.get("extras") or {}).items() if name not in own}

@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
-# A worker is forked off this process, where a gateway's threads may be inside gRPC: its fork handlers would abort the child.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# A background job of a shell hands down an ignored SIGINT, which workers would inherit and respect. It is taken back here and
+# not between fork and exec, since gRPC's threads, which a gateway of ours may have started in this process, abort such a child.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 SECONDS = 60
@@ -164,8 +166,6 @@ def start(worker_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., 
             cwd=tmp_path,
             env={**worker_env, **(env or {})},
             start_new_session=True,
-            # A background job of a shell hands down an ignored SIGINT, which the worker would respect.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         runs.append(Run(process, folder))
         return runs[-1]
