@@ -84,7 +84,7 @@ class _Judge(Draft):
             elif pod.situation in LIVE_PODS:
                 # Just made, or made before a write that failed: the attempt has begun, whatever is wanted by now.
                 self.begin_again("Retrying" if self.state is State.FAULT else "Unsuspended")
-        if self.status.claim_uid is None and self.facts.claim_uid is not None:
+        if self.facts.claim_uid is not None:
             self.set(claim_uid=self.facts.claim_uid)
         if self.facts.source is not None:
             self.set(source=self.facts.source)

@@ -37,7 +37,7 @@ from cleanrl_operator.observe import (
     observe_departed,
     observe_pod,
 )
-from cleanrl_operator.policies import deadline
+from cleanrl_operator.policies import deadline, storage
 from cleanrl_operator.policies import tensorboard as tensorboard_policy
 from cleanrl_operator.policies.source import Source
 from cleanrl_operator.policies.source import judge as judge_source
@@ -354,30 +354,22 @@ class Reconciler:
         return observe_pod(run, body)
 
     async def _ensure_claim(self, run: Run) -> tuple[str | None, str]:
-        """The claim's UID, or why there is none that could hold the run's data. Only a run without data gets a new one."""
-        known, body = run.status.claim_uid, claim.build(run, self.settings)
-        path = f"api/v1/namespaces/{run.namespace}/persistentvolumeclaims"
-        if known is None and body is not None:
+        """The claim's UID, or why there is none that holds the run's data. Only a run without data gets a new one.
+
+        A shared claim that is not there yet is waited for, by the scheduler and in its words.
+        """
+        body = claim.build(run, self.settings)
+        found = await self._claim(run) if run.status.claim_uid is not None or body is None else None
+        if lost := storage.lost(run.status, run.claim_name, found):
+            return None, lost
+        if found is None and body is not None:
             try:
-                created = await self.kube.create(path, body)
+                found = await self.kube.create(f"api/v1/namespaces/{run.namespace}/persistentvolumeclaims", body)
             except KubeError as error:
                 if error.reason != "AlreadyExists":
                     raise
-            else:
-                return str(created["metadata"]["uid"]), ""
-        found = await self._claim(run)
-        if known is None:  # a shared claim that is not there yet is waited for, by the scheduler and in its words
-            return (str(found["metadata"]["uid"]) if found else None), ""
-        name = run.claim_name
-        if found is None:
-            return None, f"Claim {name}, which held the run's data, is gone. Start a new run to train from scratch."
-        if found["metadata"]["uid"] != known:
-            return None, f"Claim {name} is not the one that held the run's data. Start a new run to train from scratch."
-        if "deletionTimestamp" in found["metadata"]:
-            return None, f"Claim {name}, which holds the run's data, is being deleted."
-        if (found.get("status") or {}).get("phase") == "Lost":
-            return None, f"Claim {name} has lost its volume, and with it the run's data."
-        return known, ""
+                found = await self._claim(run)
+        return (str(found["metadata"]["uid"]) if found else None), ""
 
     async def _claim(self, run: Run) -> Object | None:
         key = (run.namespace, run.claim_name)
