@@ -62,7 +62,7 @@ def observe_pod(run: Run, pod: Mapping[str, Any]) -> PodFacts:
     if failed := failed_installation(status):
         return PodFacts(situation=PodSituation.ENDED, since=created, end=failed, **common)
     if status.get("phase") in ("Failed", "Succeeded"):
-        said = str(status.get("message") or "")
+        said = str(status.get("message") or failed_before_the_worker(status))
         end = WorkerEnd(exit_code=1, kubelet_reason=status.get("reason", ""), message=said)
         if status["phase"] == "Failed" and not containers:
             why = f"The node did not take the pod ({status.get('reason') or 'it did not say why'}): {said}"
@@ -156,6 +156,17 @@ def failed_installation(status: Mapping[str, Any]) -> WorkerEnd | None:
         reason=EndReason.DEPENDENCIES,
         message=f"Requirement sets could not be installed: {why}",
     )
+
+
+def failed_before_the_worker(status: Mapping[str, Any]) -> str:
+    """The sentence for an init container that failed, one that something has injected; empty when none did."""
+    for container in status.get("initContainerStatuses") or []:
+        end = (container.get("state") or {}).get("terminated") or {}
+        if end.get("exitCode") and container.get("name") not in sidecar.NAMES:
+            said = str(end.get("message") or end.get("reason") or "it said nothing")
+            name = container.get("name")
+            return f"The worker never ran: init container {name} ended with exit code {end['exitCode']} ({said})."
+    return ""
 
 
 def installed_at(status: Mapping[str, Any]) -> datetime | None:

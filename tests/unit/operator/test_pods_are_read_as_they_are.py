@@ -185,6 +185,16 @@ def test_an_installation_that_failed_is_told_in_the_installers_last_words(run: R
     assert "exit code 137 and said nothing" in silent.end.message
 
 
+def test_an_injected_container_that_fails_before_the_worker_is_named(run: Run) -> None:
+    failed = {"name": "mesh-init", "state": {"terminated": {"exitCode": 255, "reason": "Error"}}}
+    waits = worker(waiting={"reason": "PodInitializing"})
+    end = observe_pod(run, pod(phase="Failed", initContainerStatuses=[failed], **waits)).end
+    assert end is not None
+    reason, message = classify(end, None)
+    assert reason is EndReason.EXIT_CODE
+    assert message == "The worker never ran: init container mesh-init ended with exit code 255 (Error)."
+
+
 def test_the_sidecar_answers_when_it_is_ready(run: Run) -> None:
     for ready in (True, False):
         sidecar = {"initContainerStatuses": [{"name": "tensorboard", "ready": ready, "state": {"running": {}}}]}
