@@ -289,6 +289,9 @@ class _Judge(Draft):
         elif facts.refusal.kind in WAITED_FOR:
             if self.waited_too_long(facts.refusal.since, facts.refusal.message):
                 return
+            if self.falls_back(facts.refusal.since, facts.refusal.message, "GPUFallback"):
+                self.wakes.append(self.now)
+                return
             self.explain(WAITED_FOR[facts.refusal.kind], facts.refusal.message)
             self.wakes.append(self.now + timedelta(seconds=facts.refusal.retry_seconds))
 
@@ -297,22 +300,30 @@ class _Judge(Draft):
         pod = self.facts.pod
         if self.waited_too_long(pod.since, pod.unschedulable or "The pod did not start in time."):
             return
-        fallback = gpu.fallback_at(self.spec, self.status, pod)
-        if fallback is not None and fallback <= self.now:
-            text = f"No GPU after {self.spec.resources.gpus.fallback_after_seconds} s; the run goes on with the CPU."
-            self.set(gpu_fallback=True)
-            self.explain(EndReason.NO_GPU, text)
-            self.events.append(Event("GPUFallback", text, warning=True))
+        if self.falls_back(pod.since, pod.unschedulable, EndReason.NO_GPU):
             self.delete_pod()
             return
         if gpu.is_short(self.spec, self.status, pod):
+            fallback = gpu.fallback_at(self.spec, self.status, pod.since, pod.unschedulable)
             self.explain(EndReason.NO_GPU, gpu.waiting(self.spec, pod, fallback))
         elif pod.unschedulable:
             self.explain("Unschedulable", pod.unschedulable)
         else:
             self.explain("Pending", pod.message or (ON_ITS_NODE if pod.node_name else "The pod waits for a node."))
-        if fallback is not None:
+
+    def falls_back(self, since: datetime | None, said: str, reason: str) -> bool:
+        """Whether an optional GPU has been waited for long enough: then the run does without."""
+        fallback = gpu.fallback_at(self.spec, self.status, since, said)
+        if fallback is None:
+            return False
+        if fallback > self.now:
             self.wakes.append(fallback)
+            return False
+        text = f"No GPU after {self.spec.resources.gpus.fallback_after_seconds} s; the run goes on with the CPU."
+        self.set(gpu_fallback=True)
+        self.explain(reason, text)
+        self.events.append(Event("GPUFallback", text, warning=True))
+        return True
 
     def waited_too_long(self, since: datetime | None, message: str) -> bool:
         """The end of a run whose pod, made or not yet, may not wait any longer."""

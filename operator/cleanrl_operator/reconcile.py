@@ -201,6 +201,8 @@ class Reconciler:
                 self.wake(run.key, self._asides.wait(run.key, small=False, pressed=True))
                 return
             decision = self._decide(run, facts, now)
+        if decision.status.gpu_fallback != run.status.gpu_fallback:
+            self._refused.pop(run.key, None)  # another pod will be asked for
         self.boards.note(run, decision.status)
         decision = replace(decision, status=await self._named(run, facts, decision))
         await self._write(run, decision, now)

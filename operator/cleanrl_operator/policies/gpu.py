@@ -6,23 +6,21 @@ from datetime import datetime, timedelta
 
 from cleanrl_operator.api.spec import Mode, Spec
 from cleanrl_operator.api.status import Status
-from cleanrl_operator.facts import PodFacts, PodSituation
+from cleanrl_operator.facts import PodFacts
 from cleanrl_protocol.algorithms import leaves_gpu_idle
 
 NO_NODES = "no nodes available"
 """How the scheduler begins its sentence where no node is there at all: then no GPU is there either."""
 
 
-def fallback_at(spec: Spec, status: Status, pod: PodFacts) -> datetime | None:
-    """When the pod stops waiting for its GPU; None when it has none to wait for, must have it, waits for something else, or
-    has given up before."""
+def fallback_at(spec: Spec, status: Status, since: datetime | None, said: str) -> datetime | None:
+    """When a run that waits since then stops waiting for its GPU; None when it has none to wait for, must have it, waits for
+    something else, or has given up before. `said` is why it waits, in the scheduler's words or the quota's."""
     gpus = spec.resources.gpus
-    wanted = gpus.resource_name in pod.unschedulable or pod.unschedulable.startswith(NO_NODES)
-    waiting = pod.situation is PodSituation.PENDING and wanted and pod.since is not None
-    if gpus.requested == 0 or gpus.mandatory or status.gpu_fallback or not waiting:
+    wanted = gpus.resource_name in said or said.startswith(NO_NODES)
+    if gpus.requested == 0 or gpus.mandatory or status.gpu_fallback or not wanted or since is None:
         return None
-    assert pod.since is not None
-    return pod.since + timedelta(seconds=gpus.fallback_after_seconds)
+    return since + timedelta(seconds=gpus.fallback_after_seconds)
 
 
 def is_short(spec: Spec, status: Status, pod: PodFacts) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import Outcome, State, Status
 from cleanrl_operator.conditions import message_of
-from cleanrl_operator.decision import Decision, DeletePod
+from cleanrl_operator.decision import CreatePod, Decision, DeletePod
 from cleanrl_operator.facts import (
     EndReason,
     Facts,
@@ -194,6 +194,25 @@ def test_a_gpu_is_not_given_up_for_want_of_something_else(message: str, make_spe
         "no nodes available to schedule pods",
     ):
         assert judge(spec, status.status, waiting(want), seconds=3600).status.gpu_fallback
+
+
+def test_a_quota_that_has_no_gpus_left_is_waited_for_no_longer_than_a_gpu(make_spec: MakeSpec, judge: Judge) -> None:
+    def refused(short: str) -> Facts:
+        message = f"exceeded quota: team, requested: {short}=1, used: {short}=0, limited: {short}=0"
+        return Facts(refusal=Refusal(RefusalKind.QUOTA, message, since=START))
+
+    spec, gpus = make_spec(resources=OPTIONAL), refused("requests.nvidia.com/gpu")
+    status = judge(spec, Status(), Facts()).status
+    waits = judge(spec, status, gpus, seconds=59)
+    assert (waits.status.reason, waits.status.gpu_fallback) == ("QuotaExceeded", None)
+    assert waits.wake_at == START + timedelta(seconds=60)
+    fallen = judge(spec, waits.status, gpus, seconds=60)
+    assert (fallen.status.reason, gpus_held(spec, fallen.status)) == ("GPUFallback", 0)
+    assert [event.reason for event in fallen.events] == ["GPUFallback"]
+    assert judge(spec, fallen.status, Facts(), seconds=60).effects == (CreatePod(1),)
+    mandatory = make_spec(resources={"gpus": {"requested": 1, "mandatory": True}})
+    for wanted, facts in ((mandatory, gpus), (spec, refused("requests.memory"))):
+        assert judge(wanted, status, facts, seconds=10**6).status.reason == "QuotaExceeded"
 
 
 def test_what_is_asked_for_after_a_suspend_counts(make_spec: MakeSpec, judge: Judge) -> None:
