@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
+import yaml
 from kubernetes.aio import client, config
 
 from cleanrl_operator import nesting
@@ -61,10 +62,14 @@ class Kube:
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Kube:
-        """Take this kubeconfig, else the user's, else the pod's own service account."""
+        """Take this kubeconfig, else the user's, else the pod's own service account. Raises KubeError where there is none."""
         configuration = client.Configuration()
         given = {"config_file": kubeconfig} if kubeconfig else {}
-        await config.load_config(client_configuration=configuration, **given)
+        try:
+            await config.load_config(client_configuration=configuration, **given)
+        except (config.ConfigException, OSError, yaml.YAMLError) as error:
+            hint = "set KUBECONFIG to the file of a cluster, or run in a pod that has a service account"
+            raise KubeError(0, "NoCluster", f"no cluster is known ({' '.join(str(error).split())}): {hint}") from None
         configuration.connection_pool_maxsize = 100  # all of the queue's workers, and what else asks
         configuration.retries = None
         # With it every request looks through the environment for a proxy, in another thread; kubeconfig may name one.

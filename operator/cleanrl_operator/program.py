@@ -148,16 +148,11 @@ class Operator:
     async def run(self) -> int:
         """Until a signal comes, or something breaks: the exit code."""
         self._take_signals()
-        page = OperatorPage(self._source())
-        self.kube = await Kube.connect()
-        if self.settings.metrics_auth:
-            readers = MetricsReaders(self.kube)
-            self._secure = SecureMetrics(self.kube, self.settings, page, readers, lambda: datetime.now(UTC))
-        elsewhere = f"metrics are served over TLS, on port {self.settings.secure_metrics_port}"
-        plain = None if self._secure is not None else page
-        health = HealthServer(self.settings.health_port, self._unhealthy, self._unready, plain, elsewhere)
-        await health.start()
-        log.info("health and metrics on port %d", health.port)
+        try:
+            health = await self._open()
+        except CannotStart as error:
+            log.error("%s", error)  # noqa: TRY400 - the sentence says it all
+            return 1
         self._spawn("loop lag", self._lag.run())
         try:
             if not await self._unless_stopped(self._lead()):
@@ -177,6 +172,30 @@ class Operator:
             await health.stop()
             await self.kube.close()
         return 0
+
+    async def _open(self) -> HealthServer:
+        """What the process has from its first moment on: the way to the API server, and its own health."""
+        try:
+            self.kube = await Kube.connect()
+        except KubeError as error:
+            raise CannotStart(str(error)) from None
+        page = OperatorPage(self._source())
+        if self.settings.metrics_auth:
+            readers = MetricsReaders(self.kube)
+            self._secure = SecureMetrics(self.kube, self.settings, page, readers, lambda: datetime.now(UTC))
+        elsewhere = f"metrics are served over TLS, on port {self.settings.secure_metrics_port}"
+        plain = None if self._secure is not None else page
+        health = HealthServer(self.settings.health_port, self._unhealthy, self._unready, plain, elsewhere)
+        try:
+            await health.start()
+        except OSError as error:
+            await self.kube.close()
+            raise CannotStart(
+                f"port {self.settings.health_port}, for health and metrics, can't be listened on ({error.strerror}): "
+                "set CLEANRL_OPERATOR_HEALTH_PORT to one that is free"
+            ) from None
+        log.info("health and metrics on port %d", health.port)
+        return health
 
     async def _lead(self) -> None:
         """Wait, warm, until this process leads."""
