@@ -63,7 +63,7 @@ class _Judge(Draft):
         if self.status.fsm_state is not None:
             return
         self.set(started_at=self.now, dry_run=self.spec.dry_run)
-        if self.spec.suspend and not self.spec.cancel and self.facts.pod.situation not in LIVE_PODS:
+        if self.spec.suspend and not self.spec.cancel and self.facts.pod.uid is None:
             self.go(State.PAUSE, "Suspended", "Created suspended; lift suspend to start it.")
         else:
             self.go(State.INIT, "Accepted", "The run was accepted.")
@@ -81,8 +81,7 @@ class _Judge(Draft):
         if pod.uid is not None and self.status.pod_uid is None:
             if self.state is State.INIT:
                 self.adopt_pod()
-            elif pod.situation in LIVE_PODS:
-                # Just made, or made before a write that failed: the attempt has begun, whatever is wanted by now.
+            else:  # just made, or made before a write that failed: the attempt has begun, whatever is wanted by now
                 self.begin_again("Retrying" if self.state is State.FAULT else "Unsuspended")
         if self.facts.claim_uid is not None:
             self.set(claim_uid=self.facts.claim_uid)

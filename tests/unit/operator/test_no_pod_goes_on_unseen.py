@@ -64,6 +64,18 @@ def test_a_cancel_stops_it(state: str, before: dict[str, Status], make_spec: Mak
     assert (ended.fsm_state, ended.outcome) == (State.TERM, Outcome.CANCELED)
 
 
+@pytest.mark.parametrize("state", ["new", "suspended", "failed"])
+@pytest.mark.parametrize("wanted", [{"suspend": True}, {"cancel": True}, {}])
+def test_one_that_did_all_its_steps_meanwhile_has_done_them(
+    state: str, wanted: dict[str, bool], before: dict[str, Status], make_spec: MakeSpec, judge: Judge
+) -> None:
+    end = WorkerEnd(exit_code=0, outcome="completed", registered_at=START, started_at=START)
+    done = Facts(pod=PodFacts(situation=PodSituation.ENDED, uid="unnamed", end=end))
+    status = judge(make_spec(**wanted), before[state], done, seconds=1).status
+    assert (status.fsm_state, status.outcome) == (State.TERM, Outcome.COMPLETED)
+    assert status.attempt == before[state].attempt + 1
+
+
 def test_one_that_comes_after_the_end_is_removed(make_spec: MakeSpec, judge: Judge) -> None:
     over = judge(make_spec(cancel=True), Status(), Facts()).status
     assert over.fsm_state == State.TERM
