@@ -22,7 +22,7 @@ def lost(status: Status, name: str, claim: Mapping[str, Any] | None) -> str:
         return f"Claim {name}, which held the run's data, is gone. Start a new run to train from scratch."
     metadata = claim["metadata"]
     # The pod that was the first to run may have waited while the claim was made anew. None can be as long as a pod uses it.
-    was_there = ran is not None and datetime.fromisoformat(metadata["creationTimestamp"]) <= ran
+    was_there = ran is not None and datetime.fromisoformat(metadata["creationTimestamp"]) < ran
     if metadata["uid"] != known and not was_there:
         return f"Claim {name} is not the one that held the run's data. Start a new run to train from scratch."
     if "deletionTimestamp" in metadata:
