@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from devcluster.api import ApiError
+
 RETRIED = {
     "OOMKilled": {"exit_code": 137, "reason": "OOMKilled"},
     "ExitCode": {"exit_code": 1, "outcome": "failed", "message": "IndexError: list index out of range"},
@@ -112,6 +114,43 @@ def test_a_quota_that_counts_limits_lets_a_run_in(lab: Any) -> None:
         assert time.monotonic() < deadline
     lab.create("run")
     assert lab.until("run", attempt=1)["fsmState"] == "INIT"
+
+
+def test_a_quota_without_gpus_keeps_no_run_that_can_do_without(lab: Any) -> None:
+    quotas = f"/api/v1/namespaces/{lab.namespace}/resourcequotas"
+    lab.api.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"requests.nvidia.com/gpu": "0"}}})
+    deadline = time.monotonic() + 30
+    while "hard" not in (lab.api.get(f"{quotas}/none").get("status") or {}):
+        assert time.monotonic() < deadline
+    lab.create("run", resources={"gpus": {"requested": 1, "fallbackAfterSeconds": 2}})
+    waiting = lab.until("run", fsmState="INIT", reason="QuotaExceeded")
+    assert "requests.nvidia.com/gpu" in waiting["message"]
+    begun = lab.until("run", gpuFallback=True, attempt=1)
+    assert begun.get("retries", 0) == 0
+
+
+def test_a_webhook_that_does_not_answer_is_told_and_waited_for(lab: Any) -> None:
+    hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    made = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods", "configmaps"]}
+    hook = {
+        "name": "away.example.org",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [made],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": lab.namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    lab.api.create(hooks, {"metadata": {"name": lab.namespace}, "webhooks": [hook]})
+    deadline = time.monotonic() + 30
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        while time.monotonic() < deadline:  # the API server learns of it in a moment
+            lab.api.create(f"/api/v1/namespaces/{lab.namespace}/configmaps?dryRun=All", {"metadata": {"name": "probe"}})
+            time.sleep(0.05)
+    lab.create("run")
+    waiting = lab.until("run", fsmState="INIT", reason="NotAdmittedYet")
+    assert 'failed calling webhook "away.example.org"' in waiting["message"]
+    lab.api.delete(f"{hooks}/{lab.namespace}")
+    assert lab.until("run", attempt=1).get("retries", 0) == 0
 
 
 def test_an_account_that_is_applied_after_the_run_is_waited_for(lab: Any) -> None:
