@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cleanrl_operator.run import DRY_RUN_ANNOTATION, RUN_UID_LABEL
+from cleanrl_operator.run import DRY_RUN_ANNOTATION, RUN_UID_LABEL, class_of
 
 Key = tuple[str, str]
 Body = Mapping[str, Any]
@@ -27,7 +27,9 @@ Home = tuple[str, str]
 class Cache:
     """Runs and their pods. Not a source of truth about absence: ask the API server for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, operator_class: str = "") -> None:
+        """`operator_class`: the class of the runs that are looked after; a cluster may hold those of other installations."""
+        self._class = operator_class
         self._runs: dict[Key, Body] = {}
         self._pods: dict[Home, dict[str, Body]] = {}
         self._departed: dict[Home, Body] = {}
@@ -36,7 +38,7 @@ class Cache:
         self._keys_by_id: dict[tuple[str, str], Key] = {}
         self._unseen: set[str] = set()
         self.states: Counter[tuple[str, str]] = Counter()
-        """How many runs are in which state with which outcome."""
+        """How many runs that are looked after are in which state with which outcome."""
 
     def run(self, key: Key) -> Body | None:
         """The newest known version of a run."""
@@ -45,6 +47,10 @@ class Cache:
     def runs(self) -> Iterator[tuple[Key, Body]]:
         """All known runs."""
         return iter(list(self._runs.items()))
+
+    def handled(self) -> Iterator[tuple[Key, Body]]:
+        """All known runs that are looked after."""
+        return ((key, body) for key, body in self.runs() if class_of(body) == self._class)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -162,7 +168,7 @@ class Cache:
             self._keys_by_uid.pop(before["metadata"]["uid"], None)
             self._keys_by_pod.pop(_pod_uid(before), None)
             self._keys_by_id.pop((key[0], _run_id(before)), None)
-            self.states[_state(before)] -= 1
+            self.states[_state(before)] -= class_of(before) == self._class
             del self._runs[key]
         if after is not None:
             self._runs[key] = after
@@ -171,7 +177,7 @@ class Cache:
                 self._keys_by_pod[pod_uid] = key
             if run_id := _run_id(after):
                 self._keys_by_id[key[0], run_id] = key
-            self.states[_state(after)] += 1
+            self.states[_state(after)] += class_of(after) == self._class
 
 
 METADATA = (

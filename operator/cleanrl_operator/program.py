@@ -66,7 +66,7 @@ class Operator:
 
     def __init__(self, settings: Settings, watch: Callable[[Operator], Coroutine[Any, Any, None]]) -> None:
         self.settings = settings
-        self.cache = Cache()
+        self.cache = Cache(settings.operator_class)
         self.queue = WorkQueue(self._reconcile, behind=lambda: self.cache.unseen > 0)
         self.book = SessionBook(self.queue.put, talked=self._talked)
         self.budget = FleetBudget(lambda: len(self.book))
@@ -331,7 +331,7 @@ class Operator:
             every = max(SWEEP_SECONDS, live / SWEPT_A_SECOND)
             if now - swept >= every:
                 swept = now
-                for key, body in self.cache.runs():
+                for key, body in self.cache.handled():
                     over = (body.get("status") or {}).get("fsmState") == State.TERM
                     if not over and body["metadata"]["uid"] not in self.book:
                         self.queue.put_later(key, random.uniform(0, every))  # noqa: S311 - no secret
@@ -408,7 +408,7 @@ class Operator:
             states=lambda: {state: count for state, count in self.cache.states.items() if count},
             refusals=lambda: self._gateway.refusals if self._gateway is not None else {},
             arrivals=lambda: self.book.arrivals,
-            headlines=lambda: self._headlines.collect((body for _, body in self.cache.runs()), self._spoken()),
+            headlines=lambda: self._headlines.collect((body for _, body in self.cache.handled()), self._spoken()),
             tally=self._tally,
         )
 

@@ -41,7 +41,7 @@ from cleanrl_operator.policies import deadline, storage
 from cleanrl_operator.policies import tensorboard as tensorboard_policy
 from cleanrl_operator.policies.source import Source
 from cleanrl_operator.policies.source import judge as judge_source
-from cleanrl_operator.run import Run, UnreadableRun
+from cleanrl_operator.run import Run, UnreadableRun, class_of
 from cleanrl_operator.settings import Settings
 from cleanrl_protocol.podconfig import BadPodConfig
 
@@ -153,7 +153,7 @@ class Reconciler:
     async def _reconcile_body(self, key: Key, body: Mapping[str, Any]) -> None:
         if "deletionTimestamp" in body["metadata"]:
             return
-        if str((body.get("spec") or {}).get("operatorClass") or "") != self.settings.operator_class:
+        if class_of(body) != self.settings.operator_class:
             return
         if self._rests(body):
             return

@@ -18,6 +18,7 @@ from cleanrl_operator.api.status import Status
 
 RUN_LABEL = f"{GROUP}/run"
 RUN_UID_LABEL = f"{GROUP}/run-uid"
+CLASS_LABEL = f"{GROUP}/operator-class"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 CONFIG_ANNOTATION = f"{GROUP}/config"
 DRY_RUN_ANNOTATION = f"{GROUP}/dry-run"
@@ -26,6 +27,11 @@ MANAGED_BY = "cleanrl-operator"
 
 class UnreadableRun(Exception):
     """A run that the models can't read, for example written under an older CRD. The message names the fields."""
+
+
+def class_of(body: Mapping[str, Any]) -> str:
+    """The class of the installation that looks after this run; empty for the one without a class."""
+    return str((body.get("spec") or {}).get("operatorClass") or "")
 
 
 @dataclass(frozen=True)
@@ -129,4 +135,4 @@ class Run:
             "app.kubernetes.io/part-of": MANAGED_BY,
             RUN_LABEL: self.name,
             RUN_UID_LABEL: self.uid,
-        }
+        } | ({CLASS_LABEL: self.spec.operator_class} if self.spec.operator_class else {})

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from cleanrl_operator.desired import pod
+from cleanrl_operator.run import Run
+from cleanrl_operator.settings import Settings
 
 Render = Callable[..., list[dict[str, Any]]]
 
@@ -47,3 +50,29 @@ def test_series_of_runs_keep_their_own_namespace_and_workers_get_the_name_of_the
     assert monitors["ServiceMonitor"]["endpoints"][0]["honorLabels"] is True
     (relabeling,) = monitors["PodMonitor"]["podMetricsEndpoints"][0]["relabelings"]
     assert relabeling == {"sourceLabels": ["__meta_kubernetes_pod_label_mosaic_dev_run"], "targetLabel": "run"}
+
+
+def test_each_installation_scrapes_its_own_workers_only(render: Render) -> None:
+    def labels(operator_class: str) -> dict[str, str]:
+        metadata = {"namespace": "ns", "name": "run", "uid": "u", "resourceVersion": "1"}
+        metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        spec = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000}
+        given = {"operatorClass": operator_class} if operator_class else {}
+        built = pod.build(Run.parse({"metadata": metadata, "spec": spec | given}), Settings())
+        return dict(built["metadata"]["labels"])
+
+    def scraped(operator_class: str, pod_labels: dict[str, str]) -> bool:
+        values = {"operatorClass": operator_class, "monitoring": {"podMonitor": {"enabled": True}}}
+        (monitor,) = [each["spec"] for each in render(values) if each["kind"] == "PodMonitor"]
+        chosen = {"In": lambda asked: pod_labels.get(asked["key"]) in asked["values"]}
+        chosen |= {"DoesNotExist": lambda asked: asked["key"] not in pod_labels}
+        expressions = monitor["selector"]["matchExpressions"]
+        wanted = monitor["selector"]["matchLabels"].items() <= pod_labels.items()
+        return wanted and all(chosen[asked["operator"]](asked) for asked in expressions)
+
+    classes = ("", "blue", "green")
+    assert [[scraped(mine, labels(whose)) for whose in classes] for mine in classes] == [
+        [True, False, False],
+        [False, True, False],
+        [False, False, True],
+    ]

@@ -28,6 +28,24 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     assert {state: count for state, count in cache.states.items() if count} == {("EXEC", ""): 1}
 
 
+def test_runs_of_another_installation_are_known_and_not_counted() -> None:
+    def counted(cache: Cache) -> dict[tuple[str, str], int]:
+        return {state: count for state, count in cache.states.items() if count}
+
+    caches = {name: Cache(name) for name in ("", "blue")}
+    theirs = {**run(1, name="theirs", uid="u2", state="EXEC"), "spec": {"operatorClass": "blue"}}
+    for cache in caches.values():
+        cache.put_run(run(1))
+        cache.put_run(theirs)
+        assert {key[1] for key, _ in cache.runs()} == {"run", "theirs"}, "a run may start from one of theirs"
+    assert [key for key, _ in caches[""].handled()] == [("a", "run")]
+    assert [key for key, _ in caches["blue"].handled()] == [("a", "theirs")]
+    assert (counted(caches[""]), counted(caches["blue"])) == ({("INIT", ""): 1}, {("EXEC", ""): 1})
+    for cache in caches.values():
+        cache.drop_run(theirs)
+    assert (counted(caches[""]), counted(caches["blue"])) == ({("INIT", ""): 1}, {})
+
+
 def test_a_run_is_found_by_its_pod_only_while_its_status_names_it() -> None:
     cache = Cache()
     cache.put_run(run(1, pod_uid="p1"))
