@@ -112,7 +112,7 @@ class Volume(Model):
         ),
         Rule(
             f"![{', '.join(repr(path) for path in RESERVED_PATHS)}].exists(taken, "
-            "self.mountPath == taken || self.mountPath.startsWith(taken + '/'))",
+            "self.mountPath == taken || self.mountPath.startsWith(taken + '/')) && !(self.mountPath in ['/tmp', '/tmp/'])",
             "this path belongs to the system or to the run: mount the volume elsewhere, for example below /mnt",
             ".mountPath",
         ),
@@ -150,8 +150,9 @@ class PodTemplate(Model):
             ".annotations",
         ),
         Rule(
-            "!has(self.volumes) || self.volumes.all(v, self.volumes.filter(w, w.name == v.name).size() == 1)",
-            "two volumes have one name",
+            "!has(self.volumes) || self.volumes.all(v, "
+            "self.volumes.filter(w, w.name == v.name || w.mountPath == v.mountPath).size() == 1)",
+            "two volumes have one name, or one mountPath",
             ".volumes",
         ),
     )

@@ -78,6 +78,7 @@ REFUSED = {
     ),
     "this path belongs to the system": changed(podTemplate={"volumes": [{**VOLUME, "mountPath": "/proc/x"}]}),
     "two volumes have one name": changed(podTemplate={"volumes": [VOLUME, {**VOLUME, "mountPath": "/mnt/b"}]}),
+    "or one mountPath": changed(podTemplate={"volumes": [VOLUME, {**VOLUME, "name": "other"}]}),
     "labels that begin with mosaic.dev/": changed(podTemplate={"labels": {"mosaic.dev/run": "x"}}),
     "annotations that begin with mosaic.dev/": changed(podTemplate={"annotations": {"mosaic.dev/run": "x"}}),
 }
