@@ -446,6 +446,7 @@ class Spec(Model):
         default=None,
         min_length=1,
         max_length=512,
+        pattern=r"^\S+$",
         description="The worker image; when unset, the chart's choice by requirements. Nothing is installed into it.",
     )
     pod_template: PodTemplate | None = Field(default=None, description="Where and how the pod is scheduled.")

@@ -182,6 +182,13 @@ def test_a_policys_refusal_ends_the_run_with_its_own_sentence(lab: Any) -> None:
     assert "maximum memory usage per Container is 1Gi" in end["message"]
 
 
+def test_a_misspelt_affinity_ends_the_run_instead_of_placing_it_anywhere(lab: Any) -> None:
+    lab.create("run", podTemplate={"affinity": {"nodeAfinity": {}}})
+    end = lab.until("run", fsmState="TERM", outcome="failed")
+    assert end["reason"] == "PolicyRefused"
+    assert 'unknown field "spec.affinity.nodeAfinity"' in end["message"]
+
+
 def test_an_image_that_never_comes_is_a_fault_after_a_while(lab: Any) -> None:
     lab.create("run", retry={"limit": 0})
     lab.until("run", reason="Unschedulable")

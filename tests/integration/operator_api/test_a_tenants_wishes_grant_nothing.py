@@ -132,7 +132,7 @@ REFUSED = {
         {"algo": "ppo", "envId": "x", "mode": "script", "script": {"path": path}} for path in ("/opt/../../x", "x.sh", "/a b")
     ],
     "spec.envId": [{**GOOD, "envId": name} for name in ("../../etc", "/etc", "a;b", "x" * 201, "")],
-    "spec.image": [{**GOOD, "image": "x" * 513}],
+    "spec.image": [{**GOOD, "image": image} for image in ("x" * 513, "worker: 1", " worker", "")],
     "spec.totalTimesteps": [{**GOOD, "totalTimesteps": number} for number in (2**63, -1, 0)],
     "spec.podTemplate.annotations": [
         templated(annotations={f"a{i}": "x" for i in range(33)}),
