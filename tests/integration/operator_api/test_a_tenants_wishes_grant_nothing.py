@@ -110,7 +110,9 @@ REFUSED = {
         templated(volumes=[{**VOLUME, "projected": {"sources": []}}]),
         *(
             templated(volumes=[{**VOLUME, "emptyDir": {}, "mountPath": path}])
-            for path in ("/./run-data", "//run-data", "/run-data/", "/mnt/../run-data", "/.", "/", "/dev/shm", "/tmp", "mnt", "/a b")
+            for path in (
+                "/./run-data", "//run-data", "/run-data/", "/mnt/../run-data", "/.", "/", "/dev/shm", "/tmp", "mnt", "/a b",
+            )
         ),
         *(
             templated(volumes=[{**VOLUME, "emptyDir": {}, "subPath": path}])
