@@ -75,7 +75,8 @@ helm test cleanrl --namespace cleanrl-system
 ```
 
 `helm upgrade` brings new fields of the resource with it. `helm uninstall` leaves the resource and with it all runs, and the
-Secret `cleanrl-gateway`; running workers go on training, and a new install of the same name adopts them.
+Secret `cleanrl-gateway` and the operator's Lease; running workers go on training, and a new install of the same name adopts
+them.
 
 A namespace's own installation, with no ClusterRole: `--set scope=namespaced`. Where the resource and the policy for tenants
 are somebody else's to install, add `--set crds.install=false --set admissionPolicy.enabled=false`.

@@ -53,13 +53,16 @@
 {{- end }}
 
 {{/* What it does in its own namespace, whatever the scope: the Secret with the gateway's authority and the Lease of the
-     election, each by its name alone, and the label of its own pod that says who leads. The Lease is part of the release, so
-     that it goes with it, and is never created by the operator. A name can't be demanded of `create`; it reads nothing. */}}
+     election, each by its name alone, and the label of its own pod that says who leads. It makes both by itself: Argo CD never
+     applies a Lease. A name can't be demanded of `create`; it reads nothing. */}}
 {{- define "cleanrl-operator.ownRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [{{ include "cleanrl-operator.fullname" . }}]
   verbs: [get, update]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
 - apiGroups: [""]
   resources: [pods]
   verbs: [patch]
