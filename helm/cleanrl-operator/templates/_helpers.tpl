@@ -15,7 +15,8 @@
 {{- end }}
 {{- end }}
 
-{{/* Objects outside namespaces carry the release's namespace, so that two installations can't meet in one name. */}}
+{{/* Objects outside namespaces, and in those of others, carry the release's namespace, so that two installations can't meet in
+     one name. */}}
 {{- define "cleanrl-operator.clusterName" -}}
 {{- printf "%s.%s" (include "cleanrl-operator.fullname" .) .Release.Namespace }}
 {{- end }}

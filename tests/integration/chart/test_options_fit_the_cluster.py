@@ -34,7 +34,7 @@ def test_a_disruption_budget_guards_the_operator_and_never_blocks_a_drain(render
 
 def test_policies_deny_everything_that_they_do_not_name(render: Render) -> None:
     policies = {
-        each["metadata"]["name"].removeprefix("cleanrl-cleanrl-operator"): each["spec"]
+        each["metadata"]["name"].removeprefix("cleanrl-cleanrl-operator").removeprefix(".cleanrl-system"): each["spec"]
         for each in render({"scope": "namespaced"})
         if each["kind"] == "NetworkPolicy"
     }

@@ -47,6 +47,11 @@ def test_a_namespaced_installation_has_no_cluster_role(render: Render) -> None:
     assert not cluster_wide & set(kinds(render(without)))
 
 
+def test_nothing_is_in_the_release_that_argo_cd_leaves_out(render: Render) -> None:
+    """What it takes for the doings of a running program it neither applies nor shows."""
+    assert not {"Lease", "Endpoints", "EndpointSlice", "Event"} & set(kinds(render()))
+
+
 def test_the_operator_is_told_only_what_it_knows(render: Render) -> None:
     table = [{"requirements": ["atari"], "image": "a:1"}, {"requirements": ["envpool", "atari"], "image": "b:1"}]
     cache = {"claimName": "wheels", "indexUrl": "https://packages.example/simple"}
@@ -160,10 +165,10 @@ def test_worker_policies_are_made_in_the_namespaces_named(render: Render) -> Non
     policies = [each["metadata"] for each in render(asked) if each["kind"] == "NetworkPolicy"]
     assert sorted((each["namespace"], each["name"].removeprefix("cleanrl-cleanrl-operator")) for each in policies) == [
         ("cleanrl-system", ""),
-        ("team-a", "-tensorboards"),
-        ("team-a", "-workers"),
-        ("team-b", "-tensorboards"),
-        ("team-b", "-workers"),
+        ("team-a", ".cleanrl-system-tensorboards"),
+        ("team-a", ".cleanrl-system-workers"),
+        ("team-b", ".cleanrl-system-tensorboards"),
+        ("team-b", ".cleanrl-system-workers"),
     ]
     own = [each for each in render({"scope": "namespaced"}) if each["kind"] == "NetworkPolicy"]
     assert {each["metadata"]["namespace"] for each in own} == {"cleanrl-system"}
@@ -176,6 +181,29 @@ def test_the_crd_is_kept_only_if_asked(render: Render) -> None:
     assert definition == yaml.safe_load(next((PROJECT / "crds").glob("*.yaml")).read_text())
     loose = of_kind(render({"crds": {"keep": False}}), "CustomResourceDefinition")
     assert "annotations" not in loose["metadata"]
+
+
+def test_it_can_be_a_dependency_that_is_turned_on_by_a_value(helm_program: Path, chart: Path, tmp_path: Path) -> None:
+    """The parent's switch lies among the values of the chart, whose schema has to know it."""
+    dependency = {"name": "cleanrl-operator", "version": "*", "repository": "", "condition": "cleanrl-operator.enabled"}
+    parent = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [dependency]}
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "cleanrl-operator").symlink_to(chart)
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(parent))
+    for switch, expected in ((True, "kind: Deployment"), (False, "")):
+        (tmp_path / "values.yaml").write_text(yaml.safe_dump({"cleanrl-operator": {"enabled": switch}}))
+        answer = subprocess.run(
+            [helm_program, "template", "platform", tmp_path], capture_output=True, text=True, check=False
+        )
+        assert answer.returncode == 0, answer.stderr
+        assert (expected in answer.stdout) if switch else not answer.stdout.strip()
+
+
+def test_a_large_number_is_written_as_one(render: Render) -> None:
+    """YAML's numbers reach a template as floating point, which is written with an exponent from a million on."""
+    objects = render({"worker": {"userId": 1000650000}})
+    container = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert Settings.from_env({each["name"]: each.get("value", "x") for each in container["env"]}).user_id == 1000650000
 
 
 @pytest.mark.parametrize(
@@ -210,7 +238,8 @@ def test_every_value_is_in_the_schema(render: Render, chart: Path) -> None:
     def compare(part: dict[str, Any], value: Any, path: str) -> None:
         part = schema["definitions"][part["$ref"].rsplit("/", 1)[-1]] if "$ref" in part else part
         if "properties" in part:
-            assert set(part["properties"]) - {"global"} == set(value), path
+            of_a_parent = {"global", "enabled"} if path == "values" else set()
+            assert set(part["properties"]) - of_a_parent == set(value), path
             for name in set(value):
                 compare(part["properties"][name], value[name], f"{path}.{name}")
 
