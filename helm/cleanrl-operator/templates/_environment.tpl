@@ -55,8 +55,6 @@
 {{- range $name, $value := $settings }}
 {{- /* A number from a file of values is a floating-point one, which is written with an exponent from a million on. */}}
 {{- $text := ternary ($value | int64 | toString) ($value | toString) (kindIs "float64" $value) }}
-{{- if ne $text "" }}
 - {name: CLEANRL_OPERATOR_{{ $name }}, value: {{ $text | quote }}}
-{{- end }}
 {{- end }}
 {{- end }}
