@@ -236,7 +236,9 @@ class Gateway(rpc.SessionServiceServicer):
         self.refusals[code.name] += 1
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             self._refused.note(address(context.peer()), self._clock())
-        log.warning("refused: %s", why, extra={"peer": context.peer(), "code": code.name})
+        # A flood is counted; were each call of it told, it would fill the log as well.
+        level = logging.DEBUG if code is grpc.StatusCode.RESOURCE_EXHAUSTED else logging.WARNING
+        log.log(level, "refused: %s", why, extra={"peer": context.peer(), "code": code.name})
         context.set_code(code)
         context.set_details(why)
 

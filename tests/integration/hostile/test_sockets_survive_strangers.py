@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import logging
 import socket
 import threading
 import time
@@ -169,9 +170,13 @@ def test_any_bytes_on_a_stream_end_it_with_a_known_code(
     assert [line for line in caplog.records if line.exc_info] == [], "strangers write tracebacks into the log"
 
 
-def test_a_flood_of_refusals_is_turned_away_before_it_costs_a_review(gateway: tuple[str, Gateway]) -> None:
+def test_a_flood_of_refusals_is_turned_away_before_it_costs_a_review(
+    gateway: tuple[str, Gateway], caplog: pytest.LogCaptureFixture
+) -> None:
     target, served = gateway
     codes = set()
+    told = {"UNAUTHENTICATED": 0, "RESOURCE_EXHAUSTED": 0}
+    before = dict(served.refusals)
     with grpc.insecure_channel(target) as channel:
         stub = rpc.SessionServiceStub(channel)
         for _ in range(150):
@@ -179,6 +184,11 @@ def test_a_flood_of_refusals_is_turned_away_before_it_costs_a_review(gateway: tu
                 stub.RegisterWorker(pb.RegisterWorkerRequest(), metadata=(("authorization", "Bearer bad"),), timeout=20)
             codes.add(refusal.value.code())
     assert codes == {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    counted = {code: count - before.get(code, 0) for code, count in served.refusals.items()}
+    for line in caplog.records:
+        told[line.code] += line.levelno >= logging.WARNING
+    assert told == {"UNAUTHENTICATED": counted["UNAUTHENTICATED"], "RESOURCE_EXHAUSTED": 0}
+    assert counted["RESOURCE_EXHAUSTED"] > 0, "a flood is counted and does not fill the log"
     served._refused, served._registered = Callers(), Callers()
 
 
