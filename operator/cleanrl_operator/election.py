@@ -40,6 +40,8 @@ class Election:
     seconds: float
     clock: Callable[[], float] = time.monotonic
     leading: bool = False
+    trouble: str = ""
+    """Why the last attempt came to nothing, unless it was that somebody else leads."""
     _seen: tuple[str, str] = ("", "")
     _seen_at: float = 0.0
     _renewed_at: float = 0.0
@@ -103,8 +105,10 @@ class Election:
                 done = await self._take()
         except (KubeError, TimeoutError) as error:
             why = str(error) or f"no answer within {patience:.3g} s"
-            log.warning("the lease could not be %s: %s", "renewed" if self.leading else "taken", why)
+            self.trouble = f"the lease could not be {'renewed' if self.leading else 'taken'}: {why}"
+            log.warning("%s", self.trouble)
             return False
+        self.trouble = ""
         if done:
             self.leading, self._renewed_at = True, asked_at
         return done

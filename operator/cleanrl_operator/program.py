@@ -397,7 +397,7 @@ class Operator:
             return "waiting for the API server"
         if self._election.leading and not self.watching.is_set():
             return "starting to watch"
-        return ""
+        return "" if self._election.leading else self._election.trouble  # who can't lead does not stand by
 
     def _source(self) -> Source:
         return Source(

@@ -12,6 +12,8 @@ import pytest
 from cleanrl_operator import election
 from cleanrl_operator.election import Election, LeaseLost
 from cleanrl_operator.kube import KubeError
+from cleanrl_operator.program import Operator
+from cleanrl_operator.settings import Settings
 
 SECONDS = 15.0
 
@@ -168,5 +170,23 @@ def test_the_next_waits_until_the_lease_has_not_changed_for_its_whole_time(serve
         assert server.now - began >= SECONDS
         assert server.lease is not None
         assert server.lease["spec"]["leaseTransitions"] == 1
+
+    asyncio.run(scene())
+
+
+def test_who_can_not_ask_for_the_lease_is_not_ready_and_says_why(server: Server) -> None:
+    """A right that is missing, for example: a rollout that waits for it must not call that a success."""
+
+    async def scene() -> None:
+        operator = Operator(Settings(), watch=None)  # type: ignore[arg-type]
+        operator._election, operator._connected = server.candidate("one"), True
+        server.trouble = lambda: None
+        with pytest.raises(asyncio.CancelledError):  # to the end of time
+            await operator._election.acquire()
+        assert operator._unready() == "the lease could not be taken: GET: TimeoutError"
+        server.now, server.trouble = 0.0, lambda: 0.0
+        await server.candidate("two").acquire()
+        assert not await operator._election._attempt()
+        assert operator._unready() == "", "somebody else leads"
 
     asyncio.run(scene())
