@@ -71,10 +71,10 @@ def build(run: Run, settings: Settings, source: SourceStatus | None = None) -> d
             "namespace": run.namespace,
             "labels": labels,
             "annotations": {
-                **(template.annotations if template and template.annotations else {}),
-                CONFIG_ANNOTATION: podconfig.encode(config),
                 "prometheus.io/scrape": "true",
                 "prometheus.io/port": str(settings.metrics_port),
+                **(template.annotations if template and template.annotations else {}),
+                CONFIG_ANNOTATION: podconfig.encode(config),
             },
             "ownerReferences": [run.owner_reference()],
         },

@@ -316,3 +316,10 @@ def test_an_http_route_leads_through_the_gateway_that_is_named(make_run: MakeRun
     assert tensorboard.url(run, settings) == "https://b.example/tb/ns/run/"
     assert tensorboard.route(run, Settings()) is None
     assert json.dumps(made).count("uid-run") == 2, "owned, and labelled for people"
+
+
+def test_a_run_may_ask_not_to_be_scraped(make_run: MakeRun) -> None:
+    asked = {"prometheus.io/scrape": "false", CONFIG_ANNOTATION: "forged"}
+    given = pod.build(make_run(podTemplate={"annotations": asked}), Settings())["metadata"]["annotations"]
+    assert given["prometheus.io/scrape"] == "false"
+    assert given[CONFIG_ANNOTATION].startswith("sha256:"), "what is the operator's own stays so"
