@@ -33,7 +33,7 @@ class ChildLink:
         self.requests: deque[dict[str, Any]] = deque()
         """Requests not yet handled, oldest first. Falsy when there is nothing to do: cheap to poll each step."""
         self.connected = sock is not None
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[bytes | threading.Event | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         if sock is not None:
             self._writer = threading.Thread(target=self._write_loop, args=(sock,), name="link-writer", daemon=True)
@@ -54,6 +54,13 @@ class ChildLink:
         if self.connected:
             self._outbox.put(json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode() + b"\n")
 
+    def flush(self, timeout: float = 5.0) -> None:
+        """Wait until what was queued has left this process, whatever becomes of it."""
+        if self.connected:
+            sent = threading.Event()
+            self._outbox.put(sent)
+            sent.wait(timeout)
+
     def close(self, timeout: float = 5.0) -> None:
         """Send what is queued, then close. Called once, at the end of the program."""
         if self._writer is not None:
@@ -67,6 +74,9 @@ class ChildLink:
 
     def _write_loop(self, sock: socket.socket) -> None:
         while (line := self._outbox.get()) is not None:
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
             try:
                 sock.sendall(line)
             except OSError:  # the supervisor is gone; the parent-death signal deals with us

@@ -460,8 +460,10 @@ def judge(left: Exit) -> Ending:
     """What a child's exit means for the run."""
     killed_by = -left.status if left.status < 0 else None
     return_code = 128 + killed_by if killed_by is not None else left.status
-    if "finished" in left.said and left.status == 0:
+    if "finished" in left.said and "failing" not in left.said:
         message = str(left.said["finished"].get("message") or "The run did all its steps.")[:4000]
+        if left.status != 0:  # all is done and saved: a library that crashes on its way out takes nothing of it back
+            message += f" Its process did not end well after that: {_failure(left, killed_by)[1]}"
         return Ending("completed", 0, "Completed", message, 0)
     if left.stop is not None:
         message = left.stop.message

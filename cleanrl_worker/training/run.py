@@ -361,6 +361,7 @@ class Run:
 
     def close(self) -> None:
         """Release everything. Safe to call at any time, once."""
+        self.link.flush()  # how it ended is told by now; some environments crash the process when they are closed
         self.store.wait()
         self.writer.close()
         self.publisher.close()

@@ -41,6 +41,16 @@ def test_facts_arrive_whole_and_in_order(pair: tuple[socket.socket, socket.socke
     assert received[0] == {"kind": "scalars", "step": 0, "values": {"charts/SPS": 1.5}}
 
 
+def test_what_was_flushed_is_out_whatever_becomes_of_the_process(pair: tuple[socket.socket, socket.socket]) -> None:
+    supervisor, child = pair
+    link = ChildLink(child)
+    link.emit("finished", step=5)
+    link.flush()
+    supervisor.setblocking(False)
+    assert json.loads(supervisor.recv(MAX_LINE))["kind"] == "finished"
+    ChildLink(None).flush()
+
+
 def test_requests_wait_until_the_loop_looks(pair: tuple[socket.socket, socket.socket]) -> None:
     supervisor, child = pair
     link = ChildLink(child)

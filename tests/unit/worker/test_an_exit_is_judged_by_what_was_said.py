@@ -26,6 +26,9 @@ def left(status: int = 0, **facts: Any) -> Exit:
 def test_what_it_came_to_is_in_its_own_words() -> None:
     assert judge(left(said={"finished": {"step": 5, "message": "20 episodes"}})).message == "20 episodes"
     assert judge(left(said={"finished": {"step": 5}})).message == "The run did all its steps."
+    crashed = judge(left(-11, said={"finished": {"step": 5}})).message
+    assert crashed.startswith("The run did all its steps.")
+    assert "SIGSEGV" in crashed
 
 
 FINISHED = {"finished": {"step": 5}}
@@ -53,7 +56,10 @@ CANCEL = Stop("canceled", "Canceled", "asked to", 0)
         (left(1, said={"failing": {"reason": "not a word!", "message": None}}), "failed", 1, "Error"),
         (left(1, said={"failing": {"reason": "Größe", "message": "m"}}), "failed", 1, "Error"),
         (left(1, said={"failing": {"reason": "_Own", "message": "m"}}), "failed", 1, "Error"),
-        (left(1, said=FINISHED), "failed", 1, "Error"),
+        (left(1, said=FINISHED), "completed", 0, "Completed"),
+        (left(-11, said=FINISHED), "completed", 0, "Completed"),
+        (left(-9, said=FINISHED, stop=CANCEL, forced=True), "completed", 0, "Completed"),
+        (left(1, said=FINISHED | {"failing": {"reason": "DiskFull", "message": "m"}}), "failed", 1, "DiskFull"),
         (left(-9), "failed", 137, "Killed"),
         (left(-9, ran_out_of_memory=True), "failed", 137, "OOMKilled"),
         (left(-11), "failed", 139, "Killed"),
