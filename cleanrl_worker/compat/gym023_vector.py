@@ -73,6 +73,8 @@ class AdaptedVectorEnv(OldVectorEnv):
 class SeedMethodWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     """`seed(n)` as a method, for the next `reset`."""
 
+    made_by_worker = True
+
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         self._next_seed: int | None = None

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 MADE_BY_WORKER = "made_by_worker"
-"""Attribute of a recorder that `gym.make` added by itself."""
+"""Attribute of a wrapper that `gym.make` added by itself."""
 
 
 class FinalInfos(list[Any]):
@@ -156,10 +156,15 @@ def _adapt_init(wrapper: Any, adapt: Any) -> None:
 
 
 def patch_core(core: Any) -> None:
-    """A wrapper answers for the attributes of the environment inside it, as it did up to 0.29."""
+    """A wrapper answers for the attributes of the environment inside it, as it did up to 0.29.
+
+    The worker's own wrappers answer for private ones too: without them a script is given `TimeLimit` itself, and many ask
+    it for `_max_episode_steps`.
+    """
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - it becomes the class's own
-        if name.startswith("_") or name == "env":
+        ours = MADE_BY_WORKER in vars(self) or hasattr(type(self), MADE_BY_WORKER)
+        if name == "env" or name.startswith("__" if ours else "_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.env, name)
 

@@ -20,6 +20,8 @@ class ProceduralGenerationWrapper(gym.Wrapper[Any, Any, Any, Any]):
     `draw_seed` makes the drawn sequence reproducible; without it the sequence differs from process to process.
     """
 
+    made_by_worker = True
+
     def __init__(
         self,
         env: gym.Env[Any, Any],

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 class FastLaneTelemetryWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Counts steps, rewards and episodes of one environment, and renders it when it is its turn to be seen."""
 
+    made_by_worker = True
+
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self._lane = _shared_lane()

@@ -63,6 +63,7 @@ def test_steps_go_on_counting_in_a_script_of_two_phases(run_script: RunScript, r
     assert done.returncode == 0, done.stderr
     found = metrics.read(run_id)
     assert found is not None and found.env_steps == 70
+    assert "limit 200" in done.stdout, "what the outermost wrapper of gym.make answers is found below ours"
 
 
 @pytest.mark.parametrize("script", ["envpool_like.py", "procgen_like.py"])
