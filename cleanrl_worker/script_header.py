@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cleanrl_worker.flags import whole
 from cleanrl_worker.plainfile import exists, is_file
 
 SHIPPED = Path(__file__).parent / "scripts"
@@ -79,9 +80,7 @@ def parse(text: str, path: Path) -> Script:
         if match is None:
             continue
         name, value = match[1], match[2]
-        if name in _NUMBERS and not (
-            value.replace("_", "").isascii() and value.replace("_", "").isdigit() and int(value)
-        ):
+        if name in _NUMBERS and (whole(value) or 0) < 1:
             raise ScriptError(
                 f"{path}, line {number}: @{name} must be a whole number of at least 1, got {value[:40]!r}"
             )
@@ -95,8 +94,8 @@ def parse(text: str, path: Path) -> Script:
         path=path,
         description=entries.get("description", ""),
         env_family=entries.get("env_family", ""),
-        phases=int(entries["phases"]) if "phases" in entries else None,
-        total_timesteps=int(entries["total_timesteps"]) if "total_timesteps" in entries else None,
+        phases=whole(entries.get("phases")),
+        total_timesteps=whole(entries.get("total_timesteps")),
         environments=tuple(dict.fromkeys(_ENVIRONMENT.findall(text))),
         warnings=tuple(warnings),
     )

@@ -37,6 +37,7 @@ def test_the_header_and_the_environments_are_read() -> None:
 def test_the_header_ends_after_thirty_lines() -> None:
     assert parse("\n" * 30 + "# @phases: 2\n", Path("a.sh")).phases is None
     assert parse("\n" * 29 + "# @phases: 2\n", Path("a.sh")).phases == 2
+    assert parse("# @total_timesteps: 3e5\n", Path("a.sh")).total_timesteps == 300_000
 
 
 def test_a_script_that_takes_nothing_from_the_run_is_warned_about() -> None:
@@ -46,7 +47,7 @@ def test_a_script_that_takes_nothing_from_the_run_is_warned_about() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["# @phases: two", "# @phases: 0", "# @phases:", "# @total_timesteps: -5", "# @phases: ²"]
+    "line", ["# @phases: two", "# @phases: 0", "# @phases:", "# @total_timesteps: -5", "# @phases: ²", "# @phases: 2_"]
 )
 def test_a_number_that_is_none_is_refused_with_its_line(line: str) -> None:
     with pytest.raises(ScriptError, match=r"a\.sh, line 2: @\w+ must be a whole number of at least 1"):
