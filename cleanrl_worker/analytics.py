@@ -332,10 +332,10 @@ def _checkpoint(run_dir: Path, path: Path) -> dict[str, Any] | None:
             "step": int(manifest["step"]),
             "sha256": hashlib.sha256(data).hexdigest(),
             "bytes": len(data) + sum(int(part["bytes"]) for part in parts),
-            "reason": manifest.get("reason"),
-            "saved_at": manifest.get("saved_at"),
+            "reason": _short(manifest.get("reason")),
+            "saved_at": _short(manifest.get("saved_at")),
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None  # pruned in the meantime, or damaged: not something to resume from
 
 

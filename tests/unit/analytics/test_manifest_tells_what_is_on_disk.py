@@ -165,10 +165,16 @@ def test_in_a_folder_for_all_runs_only_the_runs_own_curves_are_its_own(
 
 def test_a_damaged_or_half_deleted_checkpoint_is_left_out(run_dir: Path) -> None:
     (run_dir / "checkpoints" / "step-5").mkdir(parents=True)
-    for step, content in ((6, b"{"), (7, b"[]"), (8, b'{"step": 8}'), (9, b"\xff")):
+    endless = b'{"step": 1e999, "files": {}, "chunks": {}}'
+    for step, content in ((6, b"{"), (7, b"[]"), (8, b'{"step": 8}'), (9, b"\xff"), (10, endless)):
         _file(run_dir / "checkpoints" / f"step-{step}" / "manifest.json", content)
     write_manifest(run_dir, CONFIG)
     assert _manifest(run_dir)["artifacts"]["checkpoints"] == []
+    odd = b'{"step": 11, "files": {}, "chunks": {}, "reason": ["stop"], "saved_at": NaN}'
+    _file(run_dir / "checkpoints" / "step-11" / "manifest.json", odd)
+    write_manifest(run_dir, CONFIG)
+    (listed,) = _manifest(run_dir)["artifacts"]["checkpoints"]
+    assert (listed["step"], listed["reason"], listed["saved_at"]) == (11, None, None)
 
 
 def test_links_are_not_followed(run_dir: Path, tmp_path: Path) -> None:
