@@ -139,7 +139,7 @@ class RunFolder:
         except BlockingIOError:
             os.close(lock)
             raise FolderInUse(
-                f"the run folder {self.path} is in use by another worker; wait for it, or choose another --run-id"
+                f"the run folder {self.path} is in use by another worker; wait for it, or choose another --run-dir"
             ) from None
         except OSError as error:
             log.warning("%s can't be locked here (%s): see that no second worker uses it", self.path, error.strerror)
