@@ -104,6 +104,8 @@ class Book:
         self.requirements: list[str] = []
         self.wandb: dict[str, Any] = {}
         self.reproducibility: dict[str, Any] = {}
+        self.module: str | None = None
+        """What the launcher was told to start."""
         self.summary: dict[str, Any] = {}
         """What `run_completed` says besides: of a dry run, what would have run."""
         self._shown = config.to_dict()
@@ -128,6 +130,7 @@ class Book:
         now = time.monotonic()
         self._heartbeat_at = now + self.options.heartbeat_seconds
         self._times["started"] = time.time()
+        self.module = algorithm.target
         self._mute = algorithm.kind != "own"
         if self._mute:
             self._figures.status = "running"
@@ -140,7 +143,7 @@ class Book:
             env_id=config.env_id,
             seed=config.seed,
             total_timesteps=config.total_timesteps,
-            module=algorithm.target,
+            module=self.module,
             mode=config.mode,
             run_dir=str(self.folder.path),
             continued=go_on,
@@ -391,6 +394,7 @@ class Book:
             "outcome": ending.outcome,
             "reason": ending.reason,
             "message": ending.message,
+            "module": self.module,
             "algo": self.config.algo,
             "env_id": self.config.env_id,
             "step": self._last_step(left),

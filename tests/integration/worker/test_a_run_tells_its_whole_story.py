@@ -33,6 +33,7 @@ def test_a_run_that_finishes(start: Start, tmp_path: Path) -> None:
     assert scalars[-1]["step"] == 5
     assert scalars[-1]["values"] == {"charts/episodic_return": 5.0}, "a figure that is not a number is left out"
     assert run.last()["payload"]["outcome"] == run.manifest()["outcome"] == "completed"
+    assert run.last()["payload"]["module"] == run.events()[0]["payload"]["module"]
     assert json.loads((run.folder / "config.json").read_text())["run_id"] == "tale"
     assert "stepping" in (run.folder / "logs" / "cleanrl.stdout.log").read_text()
     record = parse((tmp_path / "record").read_text(), run_id="tale", attempt=1)
