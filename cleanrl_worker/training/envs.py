@@ -64,8 +64,6 @@ class Step:
     next_obs: np.ndarray
     """What the actions led to. The same object as `obs` when no episode ended."""
     episodes: list[Episode] = field(default_factory=list)
-    valid: np.ndarray | None = None
-    """False in rows that are no transitions (see NextStepAdapter). None: all are."""
     scores: np.ndarray | None = None
     """The rewards as the environment gave them, where `rewards` are clipped. None: they are not."""
 
@@ -522,50 +520,6 @@ def _encoder(space: gym.Space[Any], flatten: bool) -> tuple[Callable[[Any], Any]
             f"Observations of {space} can't be turned into a vector: wrap the environment first."
         ) from error
     return (lambda value: gym.spaces.flatten(space, value)), (size,), np.float32
-
-
-class NextStepAdapter:
-    """A vector environment that restarts in the step *after* an episode's end (NEXT_STEP), seen through `Step`.
-
-    Sources of this kind (gymnasium's natively vectorised environments, envpool) answer the first step after an end with a
-    reset whose action is ignored. Such rows have `valid` False: they are no transitions, and nothing may be learned from them.
-    """
-
-    def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any]) -> None:
-        self.envs = envs
-        self.num_envs = envs.num_envs
-        self.single_action_space = envs.single_action_space
-        self.obs: np.ndarray = np.empty(0)
-        self.starts: np.ndarray = np.ones(self.num_envs, bool)
-        self._ended = np.zeros(self.num_envs, bool)
-        self._returns = np.zeros(self.num_envs)
-        self._lengths = np.zeros(self.num_envs, np.int64)
-
-    def reset(self, seed: int) -> np.ndarray:
-        self.obs, _ = self.envs.reset(seed=seed)
-        self.obs = np.array(self.obs)
-        self.starts = np.ones(self.num_envs, bool)
-        self._ended[:] = False
-        self._returns[:], self._lengths[:] = 0.0, 0
-        return self.obs
-
-    def step(self, actions: np.ndarray) -> Step:
-        raw, rewards, terminated, truncated, _ = self.envs.step(actions)
-        obs, valid = np.array(raw), ~self._ended
-        self._returns[valid] += rewards[valid]
-        self._lengths[valid] += 1
-        terminated, truncated = np.asarray(terminated, bool) & valid, np.asarray(truncated, bool) & valid
-        truncated = truncated & ~terminated
-        ended = terminated | truncated
-        episodes = [Episode(int(i), float(self._returns[i]), int(self._lengths[i])) for i in np.flatnonzero(ended)]
-        self._returns[ended], self._lengths[ended] = 0.0, 0
-        self.starts = self._ended.copy()
-        self._ended = ended
-        self.obs = obs
-        return Step(obs, np.asarray(rewards, np.float32), terminated, truncated, obs, episodes, valid)
-
-    def close(self) -> None:
-        self.envs.close()
 
 
 # ---------------------------------------------------------------- is this environment one for this algorithm?

@@ -91,7 +91,7 @@ class XlaAtari:
             for i in np.flatnonzero(over).tolist():
                 episodes.append(Episode(i, float(self._returns[i]), int(self._lengths[i])))
                 self._returns[i], self._lengths[i] = 0.0, 0
-            yield Step(nothing, rewards, terminated, truncated, nothing, episodes, valid)
+            yield Step(nothing, rewards, terminated, truncated, nothing, episodes)
 
     def render(self, slots: tuple[int, ...]) -> list[Any]:
         """Pictures of the environments with these indices."""

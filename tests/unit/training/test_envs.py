@@ -11,7 +11,6 @@ import pytest
 
 from cleanrl_worker.training.envs import (
     Envs,
-    NextStepAdapter,
     make_env,
     require_continuous_actions,
     require_discrete_actions,
@@ -120,27 +119,6 @@ def test_minigrid_has_a_time_limit_of_its_own_and_others_keep_theirs() -> None:
     assert limit("CartPole-v1") == 500
     assert limit("CartPole-v1", max_episode_steps=100) == 100
     assert limit("MiniGrid-Empty-5x5-v0") == 256
-
-
-def test_a_source_that_restarts_one_step_late_has_its_resets_masked() -> None:
-    source = gym.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
-    assert source.metadata["autoreset_mode"] is gym.vector.AutoresetMode.NEXT_STEP
-    envs = NextStepAdapter(source)
-    envs.reset(1)
-    valid_steps, episodes, ended_before = 0, [], np.zeros(3, bool)
-    for _ in range(200):
-        step = envs.step(np.zeros(3, np.int64))
-        assert step.valid is not None
-        np.testing.assert_array_equal(step.valid, ~ended_before)
-        np.testing.assert_array_equal(envs.starts, ended_before)
-        assert not (step.dones & ~step.valid).any()
-        valid_steps += int(step.valid.sum())
-        episodes += step.episodes
-        ended_before = step.dones
-    assert episodes
-    unfinished = valid_steps - sum(episode.length for episode in episodes)
-    assert 0 <= unfinished < 3 * 500
-    assert all(episode.ret == episode.length for episode in episodes)
 
 
 def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
