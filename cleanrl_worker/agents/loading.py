@@ -104,8 +104,12 @@ def weights_of(model: Any) -> Any:
     return model
 
 
-def load_into(agent: Any, weights: Any) -> None:
-    """Put foreign weights into an agent. Raises ValueError with the names that do not fit."""
+def load_into(agent: Any, weights: Any, *, whole: bool = False) -> None:
+    """Put foreign weights into an agent. Raises ValueError with the names that do not fit.
+
+    With `whole` the agent must take all that there is: a network that had more parts (another layer, a scale of its own, a
+    mission) is another network without them, and what was learned above them means nothing.
+    """
     if not isinstance(agent, nn.Module):
         agent.load_state_dict(weights)
         return
@@ -116,6 +120,8 @@ def load_into(agent: Any, weights: Any) -> None:
     wrong = [k for k in own if k in weights and tuple(own[k].shape) != tuple(weights[k].shape)]
     if missing or wrong:
         raise ValueError(f"missing: {', '.join(missing) or 'none'}; of another shape: {', '.join(wrong) or 'none'}")
+    if whole and (more := sorted(set(weights) - set(own) - {"masked"})):
+        raise ValueError(f"they have more parts than this network: {', '.join(more)}")
     agent.load_state_dict({name: torch.as_tensor(weights[name]) for name in own})
 
 

@@ -648,7 +648,7 @@ class Run:
 
         path = self._weights_path
         try:
-            load_into(self._kept["agent"], weights)
+            load_into(self._kept["agent"], weights, whole=True)
             statistics = statistics_in(weights) if getattr(self.envs, "obs_normaliser", None) is not None else None
             if statistics is not None:  # without them, the policy would not know what it is shown
                 self.envs.go_on_with_normaliser(statistics)
@@ -659,7 +659,8 @@ class Run:
             )
             raise BadConfig(
                 f"The weights in {path} do not fit {self.algo} on {self.args.env_id}: {problem}. "
-                "Give a model of the same algorithm, trained where observations and actions have the same shapes."
+                "Give a model of the same algorithm, trained where observations and actions have the same shapes, and the "
+                "flags that its network was made with."
             ) from error
         self.resumed = True
         also, lost = ("", "") if statistics is None else (", with the statistics of observations", "other ")

@@ -158,6 +158,25 @@ def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
         read_model(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    ("bigger", "smaller", "part"),
+    [
+        (GRUAgent(3, 7, num_layers=2), GRUAgent(3, 7), r"gru\.weight_hh_l1"),
+        (MinigridAgent(7, scale=5.0), MinigridAgent(7), r"cnn\.scale"),
+        (MinigridAgent(7, words=9), MinigridAgent(7), r"mission\.weight"),
+    ],
+)
+def test_a_run_goes_on_from_a_whole_network_or_not_at_all(bigger: Any, smaller: Any, part: str) -> None:
+    """What it has in common with another one fits, and means something else there."""
+    before = {name: value.clone() for name, value in smaller.state_dict().items()}
+    with pytest.raises(ValueError, match=part):
+        load_into(smaller, bigger.state_dict(), whole=True)
+    torch.testing.assert_close(dict(smaller.state_dict()), before)
+    masked, plain = GRUAgent(3, 7, masked=(0, 6)), GRUAgent(3, 7)
+    load_into(plain, masked.state_dict(), whole=True)  # a flag says what is masked
+    torch.testing.assert_close(plain.actor.weight, masked.actor.weight)
+
+
 def test_weights_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"actor\.0\.weight"):
         load_into(MLPAgent(4, 2), MLPAgent(5, 2).state_dict())

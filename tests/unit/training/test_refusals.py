@@ -81,6 +81,21 @@ def test_an_extension_in_which_nothing_would_be_learned_is_refused(
     assert ppo.main(["--total-timesteps", "512"]) == 0
 
 
+def test_a_network_with_fewer_parts_than_the_saved_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--env-id", "CartPole-v1", "--total-timesteps", "32", "--num-steps", "8"]
+    monkeypatch.chdir(tmp_path)
+    assert ppo_gru.main([*flags, "--gru-num-layers", "2", "--save-model"]) == 0
+    (path,) = tmp_path.glob("runs/*/ppo_gru.cleanrl_model")
+    monkeypatch.setenv("CLEANRL_RESUME_PATH", str(path))
+    capfd.readouterr()
+    assert ppo_gru.main(flags) == 2
+    assert "gru.weight_hh_l1" in (said := capfd.readouterr().err)
+    assert said.endswith("the flags that its network was made with.\n")
+    assert ppo_gru.main([*flags, "--gru-num-layers", "2"]) == 0
+
+
 @dataclass
 class PhasedArgs(ppo.Args):
     n_iteration: int = 2
