@@ -229,11 +229,10 @@ class Run:
             self._restore(self._loaded)
         elif self._weights is not None:
             self._restore_weights(*self._weights)
-        elif os.environ.get("CLEANRL_CONTINUE") == "1":
-            self.writer.rewind({}, 0)
+        self._rewind_events()
         if self.args.track:
             self._track()
-        if not self.resumed:
+        if self.verb != "continue":
             self.writer.table("hyperparameters", dataclasses.asdict(self.args))
         self._catch_signals()
         self._began_at = self._saved_at = self._told_at = self._printed_at = time.monotonic()
@@ -624,9 +623,6 @@ class Run:
         self.step, self.episodes = int(state["step"]), int(state["episodes"])
         self.rng.bit_generator.state = state["rng"]
         _put_random_state(state["random"])
-        position = state["tensorboard"]
-        if self.verb == "continue" or any((self.writer.folder / name).exists() for name in position):
-            self.writer.rewind(position, self.step)
         if self.envs is not None and self.envs.restarted:
             self.note(
                 f"The state of {self.args.env_id} can't be restored: {len(self.envs.restarted)} of {self.envs.num_envs} "
@@ -642,6 +638,15 @@ class Run:
             verb=self.verb,
             weights_only=False,
         )
+
+    def _rewind_events(self) -> None:
+        """Leave of the curves what the checkpoint knows of. An attempt that saved none leaves nothing."""
+        position = {} if self._loaded is None else self._loaded.state["tensorboard"]
+        if self.verb == "continue" or any((self.writer.folder / name).exists() for name in position):
+            assert self._loaded is not None
+            self.writer.rewind(position, self._loaded.step)
+        elif os.environ.get("CLEANRL_CONTINUE") == "1":
+            self.writer.rewind({}, 0)
 
     def _restore_weights(self, weights: Any, step: int) -> None:
         from cleanrl_worker.agents.loading import load_into

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from cleanrl_worker.training.checkpoints import load_checkpoint
 
@@ -36,6 +39,11 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
         for tag in events.Tags()["scalars"]
         if tag != "charts/SPS"
     }
+
+
+def scalars_in(file: Path) -> Iterator[Any]:
+    """What stands in the file, also what TensorBoard would pass over."""
+    return (event for event in EventFileLoader(str(file)).Load() if event.summary.value)
 
 
 def test_a_killed_run_continues_its_curve_without_gap_or_repetition(train: Any, whole: Any) -> None:
@@ -110,6 +118,33 @@ def test_a_later_attempt_of_an_extended_run_continues_it(train: Any, first: Any)
     train("ppo", flags, requests=[(2600, "checkpoint"), (2700, "SIGKILL")], expect=None, CLEANRL_RESUME_PATH=path)
     second = train("ppo", flags, CLEANRL_RESUME_PATH=path, CLEANRL_CONTINUE="1")
     assert load_checkpoint(second.checkpoints[-1]).step == 3072
+
+
+@pytest.mark.parametrize("source", ["checkpoint", "model"])
+def test_an_extension_that_lost_its_checkpoints_begins_its_curve_again(train: Any, first: Any, source: str) -> None:
+    (model,) = first.folder.glob("runs/*/ppo.cleanrl_model")
+    path = str(first.checkpoints[-1] if source == "checkpoint" else model)
+    flags, begins = ["--total-timesteps", "1024"], 2048 if source == "checkpoint" else 0
+    alone = train("ppo", flags, into="alone", CLEANRL_RESUME_PATH=path)
+    cut_off = [(begins + 600, "checkpoint"), (begins + 700, "SIGKILL")]
+    killed = train("ppo", flags, requests=cut_off, expect=None, CLEANRL_RESUME_PATH=path)
+    assert curves(killed.tensorboard), "the dead attempt should have written something"
+    shutil.rmtree(killed.folder / "checkpoints")
+    again = train("ppo", flags, CLEANRL_RESUME_PATH=path, CLEANRL_CONTINUE="1")
+    assert curves(again.tensorboard) == curves(alone.tensorboard)
+    points = [event.step for file in again.tensorboard.iterdir() for event in scalars_in(file)]
+    assert points == [event.step for file in alone.tensorboard.iterdir() for event in scalars_in(file)]
+
+
+def test_what_a_run_is_made_of_is_told_once_and_of_an_extension_too(train: Any, first: Any) -> None:
+    path = str(first.checkpoints[-1])
+    flags = ["--total-timesteps", "1024", "--learning-rate", "0.001"]
+    train("ppo", flags, requests=[(2600, "SIGTERM")], expect=128 + signal.SIGTERM, CLEANRL_RESUME_PATH=path)
+    extended = train("ppo", flags, CLEANRL_RESUME_PATH=path, CLEANRL_CONTINUE="1")
+    (table,) = EventAccumulator(str(extended.tensorboard)).Reload().Tensors("hyperparameters/text_summary")
+    (text,) = table.tensor_proto.string_val
+    assert b"|learning_rate|0.001|" in text
+    assert b"|total_timesteps|3072|" in text
 
 
 def test_extending_a_bare_model_file_works_and_says_what_was_not_in_it(train: Any, first: Any, tmp_path: Path) -> None:
