@@ -1,8 +1,9 @@
 """Model files: ours, upstream's and MOSAIC's, told apart by keys and shapes. Only tensors and plain data are ever unpickled.
 
 Known layouts of a file: a bare state_dict; `{"model_state_dict", "global_step", ...}`; `{"model_weights", "args"}` (C51); a
-tuple of state_dicts, the actor's first (DDPG, TD3, SAC); flax's bytes of the like (see `flax_files.py`). Known networks: see
-`build_agent` here, and the value and actor networks in `evals/policies.py`.
+tuple of state_dicts, the actor's first (DDPG, TD3, SAC); flax's bytes of the like (see `flax_files.py`), or of the flags and
+the networks (the compiled PPOs). Known networks: see `build_agent` here, and the value and actor networks in
+`evals/policies.py`.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def weights_of(model: Any) -> Any:
         for key in ("model_state_dict", "model_weights"):
             if key in model:
                 return model[key]
+        if isinstance(flags := model.get("0"), Mapping) and "env_id" in flags:  # flax numbers lists
+            return model["1"]
     return model
 
 

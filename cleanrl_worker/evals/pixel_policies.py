@@ -84,7 +84,9 @@ def _flax(model: Any) -> Mapping[str, Any] | None:
     """PPO's three modules of flax as the weights that torch has: from a model file (flags first) or a checkpoint."""
     if not isinstance(model, Mapping):
         return None
-    parts = model.get("1") if isinstance(model.get("0"), Mapping) and "env_id" in model["0"] else model
+    from cleanrl_worker.agents.loading import weights_of
+
+    parts = weights_of(model)
     if not isinstance(parts, Mapping) or set(parts) != {"0", "1", "2"}:
         return None
     trunk = parts["0"].get("params") if isinstance(parts["0"], Mapping) else None
