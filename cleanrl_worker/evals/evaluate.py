@@ -165,6 +165,7 @@ def evaluate(
     episodes: int = 10,
     seed: int = 1,
     on_episode: Callable[[int, float, int], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
     **options: Any,
 ) -> EvalResult:
     """Play `episodes` episodes of `env_id` with the model at `path`; `options` are those of `Evaluation`."""
@@ -172,7 +173,7 @@ def evaluate(
         raise BadConfig(f"{algo} can't be evaluated over {episodes} episodes: ask for at least 1.")
     evaluation = Evaluation(path, env_id, most_episodes=episodes, **options)
     try:
-        return evaluation.play(episodes, seed, on_episode=on_episode)
+        return evaluation.play(episodes, seed, on_episode=on_episode, on_step=on_step)
     finally:
         evaluation.close()
 

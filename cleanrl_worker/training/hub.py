@@ -30,8 +30,10 @@ def upload(args: Any, folder: Path, model: Path, returns: list[float]) -> str:
     repository = f"{entity}/{args.env_id.replace('/', '-')}-{args.exp_name}-seed{args.seed}"
     api.create_repo(repo_id=repository, exist_ok=True)
     card = folder / "README.md"
-    mean = sum(returns) / len(returns)
-    card.write_text(f"# {args.exp_name} on {args.env_id}\n\nMean return over {len(returns)} episodes: {mean:.2f}.\n")
+    mean = (
+        f"Mean return over {len(returns)} episodes: {sum(returns) / len(returns):.2f}." if returns else "Not evaluated."
+    )
+    card.write_text(f"# {args.exp_name} on {args.env_id}\n\n{mean}\n")
     api.upload_folder(repo_id=repository, folder_path=str(folder), allow_patterns=[model.name, card.name, "events.*"])
     return repository
 

@@ -59,6 +59,9 @@ PROGRESS_EVERY = 10.0
 MIN_INTERVAL = 30.0
 """Seconds between checkpoints that nobody asked for, at least."""
 
+LONGEST_EVALUATION = 1_000_000
+"""Steps that the episodes of a finished model may take together. Ten Atari games have at most a quarter of it."""
+
 ArgsType = TypeVar("ArgsType")
 EnvsType = TypeVar("EnvsType")
 
@@ -372,20 +375,44 @@ class Run:
             signal.signal(number, handler)
 
     def _save_model(self, model: Any) -> Path:
-        from cleanrl_worker.evals import evaluate
-
         path = self.write_model(model, f"{self.args.exp_name}.cleanrl_model")
         options = {
             name: getattr(self.args, name)
             for name in ("max_episode_steps", "procedural_generation", "view_size")
             if hasattr(self.args, name)
         }
-        result = evaluate(self.algo, path, self.args.env_id, episodes=10, seed=self.args.seed + 10_000, **options)
-        for index, ret in enumerate(result.returns):
+        returns = self._evaluate(path, options)
+        for index, ret in enumerate(returns):
             self.scalars({"eval/episodic_return": ret}, step=index)
         if self.args.upload_model:
-            hub.upload(self.args, self.folder, path, result.returns)
+            hub.upload(self.args, self.folder, path, returns)
         return path
+
+    def _evaluate(self, path: Path, options: dict[str, Any]) -> list[float]:
+        """The returns of ten episodes; none when they do not end. Requests are obeyed meanwhile: it may take minutes."""
+        from cleanrl_worker.evals import evaluate
+
+        taken = 0
+
+        def on_step(count: int) -> None:
+            nonlocal taken
+            taken += count
+            if taken > LONGEST_EVALUATION:
+                raise _Endless
+            self.attend()
+
+        seed = self.args.seed + 10_000
+        try:
+            return evaluate(
+                self.algo, path, self.args.env_id, episodes=10, seed=seed, on_step=on_step, **options
+            ).returns
+        except _Endless:
+            self.note(
+                f"The model is saved, but not evaluated: ten episodes were not over after {LONGEST_EVALUATION:,} steps. "
+                f"{self.args.env_id} has no time limit that ends them; register it with max_episode_steps.",
+                level="warning",
+            )
+            return []
 
     def write_model(self, model: Any, name: str) -> Path:
         """Write a model file into the run's folder, whole or not at all."""
@@ -719,6 +746,10 @@ class Run:
                 self._handlers[number] = signal.signal(number, ask)
             except ValueError:  # not the main thread: whoever started us keeps the signals
                 return
+
+
+class _Endless(Exception):
+    """An evaluation has taken more steps than it may."""
 
 
 # ---------------------------------------------------------------- things kept
