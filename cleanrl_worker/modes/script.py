@@ -6,7 +6,7 @@ of the run. What the workers leave lies in folders of their own under `phases/`;
 off starts them again in the same order, and each of them continues, or ends at once when it had completed.
 
 The script must end with 0. If it does not, the run fails, and its message names the phase and, where a worker said why, the
-reason.
+reason. Workers that it left in the background are waited for; what else it left there is ended.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from cleanrl_worker.training.errors import BadConfig, RunEnded, Stopped
 _MARK = re.compile(r"@phase:\s*(\S.*?)\s*")
 _NOT_FOR_PHASES = ("CLEANRL_METRICS_PORT", "CLEANRL_METRICS_HOST", "CLEANRL_RUN_DIR", "CLEANRL_ATTEMPT")
 """The supervisor's own affairs: a worker of a phase that used them too would be in its way."""
+_LEFT_BEHIND_SECONDS = 30.0
+"""How long a worker in the background may take to say that it has started, when the script itself is over."""
 
 
 class PhaseFailed(RunEnded):
@@ -52,6 +55,10 @@ class Course:
         self.name = ""
         self.marked = False
         """The script names its phases itself: its workers are parts of them."""
+        self.running = 0
+        """Workers that have said that they started, and not yet how they ended."""
+        self.failed: list[str] = []
+        """Phases of which a worker failed, whatever the script made of it."""
         self.failure: str | None = None
         self.refused = False
         """The last worker of the phase refused its configuration."""
@@ -94,7 +101,10 @@ class Course:
         return {"kind": "stage_started", "index": self.phase, "count": self.count, "name": name, "step": self.step}
 
     def _event(self, name: Any, payload: dict[str, Any]) -> list[dict[str, Any]]:
+        if name in ("run_completed", "run_failed", "run_cancelled"):
+            self.running = max(0, self.running - 1)
         if name == "run_started":
+            self.running += 1
             self._done, self._latest = self.step, 0
             self._worker_folder = str(payload.get("run_dir") or "")
             return [] if self.marked else [self._begin(str(payload.get("env_id"))[:200])]
@@ -111,6 +121,7 @@ class Course:
         if name == "checkpoint_saved" and isinstance(payload.get("path"), str):
             return [{"kind": "checkpoint_saved", **payload, "path": self._inside(payload["path"])}]
         if name == "run_failed":
+            self.failed.append(self.name)
             self.failure = str(payload.get("message") or "")[:2000]
             self.refused = payload.get("reason") == BadConfig.reason
         return []
@@ -176,7 +187,8 @@ def _run(given: str, link: ChildLink) -> int:
         link.emit("note", level="warning", message=f"{script.path.name} ended with 0, {missing} phases were not seen")
     result = {"mode": "script", "phases": course.phase + 1}
     link.emit("scalars", step=course.step, total=script.total_timesteps, sps=None, values={}, episodes=None)
-    message = f"{script.path.name} ended with exit code 0; phases done: {course.phase + 1}."
+    message = f"{script.path.name} ended with exit code 0; phases done: {course.phase + 1}"
+    message += f", of which failed: {', '.join(course.failed)[:1000]}." if course.failed else "."
     link.emit("finished", step=course.step, model=None, result=result, message=message)
     return 0
 
@@ -246,9 +258,15 @@ class _Bash:
         threading.Thread(target=self._read, args=(process.stdout,), daemon=True).start()
         errors = threading.Thread(target=self._read_errors, args=(process.stderr,), daemon=True)
         errors.start()
+        heard = time.monotonic()
         while True:
             while self.link.requests:
                 self._obey(self.link.requests.popleft().get("cmd"), process.pid)
+            if process.poll() is None or self.course.running or self.stopping:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _LEFT_BEHIND_SECONDS:
+                self._say_what_is_left()
+                break
             try:
                 line = self.lines.get(timeout=0.1)
             except queue.Empty:
@@ -264,6 +282,11 @@ class _Bash:
             self.link.emit("stopped", step=self.course.step, checkpoint=None)
             raise Stopped("stopped as requested")
         return 128 - status if status < 0 else status
+
+    def _say_what_is_left(self) -> None:
+        """A monitor or a server that holds the script's output open would hold the run for ever. Whoever started us ends it."""
+        message = f"{self.script.path.name} is over; what it left running in the background is ended"
+        self.link.emit("note", level="warning", message=message)
 
     def _read(self, stream: Any) -> None:
         for line in stream:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleanrl_worker.link import ChildLink
+from cleanrl_worker.modes import script as script_mode
 from cleanrl_worker.modes.script import Course, environment
 from cleanrl_worker.script_header import SHIPPED, Script, ScriptError, parse, read
 
@@ -131,6 +136,42 @@ def test_the_last_failure_belongs_to_its_phase() -> None:
     assert seen.failure == "no such thing"
     seen.hear(started("A-v0", 2))
     assert seen.failure is None
+
+
+def test_a_worker_runs_until_it_says_how_it_ended_and_failures_are_remembered() -> None:
+    seen = course()
+    for number, ending in enumerate(("run_completed", "run_failed", "run_cancelled"), 1):
+        seen.hear(started(f"{ending}-v0", number))
+        assert seen.running == 1
+        seen.hear(event(ending))
+        assert seen.running == 0
+    assert seen.failed == ["run_failed-v0"]
+
+
+def test_what_a_script_leaves_in_the_background_is_not_waited_for_unless_it_is_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A monitor that holds the script's output open held the run for ever."""
+    monkeypatch.setattr(script_mode, "_LEFT_BEHIND_SECONDS", 0.0)
+    path = tmp_path / "left.sh"
+    worker = f"(echo '{started('A-v0', 1)}'; until [ -e go ]; do sleep 0.05; done; echo '{event('run_completed')}')"
+    path.write_text(f"sleep 600 & echo $! > monitor\n{worker} &\nuntil [ -e on ]; do sleep 0.05; done\n")
+    seen = Course(Script(path), tmp_path)
+    bash = script_mode._Bash(Script(path), dict(os.environ), seen, ChildLink(None))
+
+    def let_go() -> None:
+        while not seen.running:
+            time.sleep(0.01)
+        (tmp_path / "on").touch()
+        (tmp_path / "go").touch()
+
+    threading.Thread(target=let_go, daemon=True).start()
+    try:
+        assert bash.run() == 0
+    finally:
+        os.kill(int((tmp_path / "monitor").read_text()), signal.SIGKILL)
+    assert (seen.phase, seen.running) == (0, 0)
+    assert '"run_completed"' in capfd.readouterr().out
 
 
 @given(st.text() | st.dictionaries(st.text(), st.integers() | st.lists(st.integers())).map(json.dumps))
