@@ -56,6 +56,8 @@ PATCHES: tuple[Patch, ...] = (
     Patch("W&B defaults", "wandb", tracking.patch_wandb),
     Patch("torch.save makes folders", "torch.serialization", models.patch_save),
     Patch("resume", "torch.nn.modules.module", models.patch_resume),
+    Patch("resume before learning", "torch.optim.optimizer", models.patch_first_step),
+    Patch("resume with flax", "flax", models.refuse_flax),
     Patch("number of evaluation episodes", "cleanrl_utils.evals.ppo_eval", models.patch_evaluation),
 )
 

@@ -6,6 +6,7 @@ And its replay, where stable-baselines3 keeps that.
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -36,39 +37,73 @@ def patch_save(serialization: Any) -> None:
         torch.save = save  # type: ignore[union-attr]
 
 
-def patch_resume(module: Any) -> None:
-    """Load the weights in `CLEANRL_RESUME_PATH` into the modules they belong to, when a script moves those to a device.
+class _Resume:
+    """The weights in `CLEANRL_RESUME_PATH`, on their way into the modules they belong to.
 
     A file may hold one set of weights or a tuple of them (actor, critics). Each set goes, once, into the first module
     with exactly its keys and shapes. What was loaded, and what was not, is said. Where there is nothing to load the script
-    ends: from the beginning is not what was asked for.
+    ends before it learns: from the beginning is not what was asked for.
     """
+
+    def __init__(self) -> None:
+        self.weights: list[dict[str, Any]] | None = None
+        """Those that no module has taken yet; None before the first module was moved to a device."""
+        self.used = False
+
+    def offer(self, module: Any) -> None:
+        path = os.environ[RESUME_PATH]
+        if self.weights is None:
+            self.weights = []  # where they are refused, that is the last word
+            self.weights = _load(path)
+        for index, state in enumerate(self.weights):
+            if _fits(state, module):
+                module.load_state_dict(state)
+                del self.weights[index]
+                self.used = True
+                say(f"resumed {type(module).__name__} from {path} (weights only: no optimizer, no step)")
+                return
+
+    def insist(self) -> None:
+        """Learning is about to begin. What another process of the script learns with may have been loaded in the first."""
+        if not self.used and multiprocessing.parent_process() is None:
+            unused, self.weights = self.unused(), []
+            _refuse(os.environ[RESUME_PATH], unused)
+
+    def unused(self) -> str:
+        count = len(self.weights or ())
+        return "no module was moved to a device" if self.weights is None else f"{count} sets of weights fit no module"
+
+    def say_unused(self) -> None:
+        if self.weights is None or self.weights:
+            say(f"not everything in {RESUME_PATH} was used: {self.unused()}")
+
+
+_resume = _Resume()
+
+
+def patch_resume(module: Any) -> None:
+    """Load weights when a script moves its modules to a device; see `_Resume`."""
     if not os.environ.get(RESUME_PATH):
         return
     original = module.Module.to
-    weights: list[dict[str, Any]] | None = None
 
     def to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal weights
-        if weights is None:
-            weights = _load(os.environ[RESUME_PATH])
-        for index, state in enumerate(weights):
-            if _fits(state, self):
-                self.load_state_dict(state)
-                del weights[index]
-                say(
-                    f"resumed {type(self).__name__} from {os.environ[RESUME_PATH]} (weights only: no optimizer, no step)"
-                )
-                break
+        _resume.offer(self)
         return original(self, *args, **kwargs)
 
     module.Module.to = to
-    atexit.register(lambda: say(_unused(weights)) if weights or weights is None else None)
+    atexit.register(_resume.say_unused)
 
 
-def _unused(weights: list[dict[str, Any]] | None) -> str:
-    found = "no module was moved to a device" if weights is None else f"{len(weights)} sets of weights fit no module"
-    return f"not everything in {RESUME_PATH} was used: {found}"
+def patch_first_step(optimizer: Any) -> None:
+    """No optimizer takes a step where nothing could be resumed."""
+    if os.environ.get(RESUME_PATH):
+        optimizer.register_optimizer_step_pre_hook(lambda *_: _resume.insist())
+
+
+def refuse_flax(_: Any) -> None:
+    if os.environ.get(RESUME_PATH):
+        _refuse(os.environ[RESUME_PATH], "weights can be put back into torch's modules only, and the script uses flax")
 
 
 def _load(path: str) -> list[dict[str, Any]]:
@@ -87,7 +122,7 @@ def _load(path: str) -> list[dict[str, Any]]:
 
 
 def _refuse(path: str, why: object) -> NoReturn:
-    say(f"cannot resume from {path}: {why}")
+    say(f"cannot resume from {path}: {str(why).partition(chr(10))[0]}")  # the run's last words are one line
     raise SystemExit(2)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cleanrl_worker.fastlane import metrics
@@ -117,7 +118,7 @@ def test_tensorboard_folder_model_folder_and_resume(run_script: RunScript, tmp_p
     assert model.exists()
 
     second = run_script("torch_like.py", CLEANRL_RESUME_PATH=str(model))
-    assert second.stdout == "weights 6.0 18.0\n", second.stderr
+    assert second.stdout == "weights 6.0 18.0\nlearned\n", second.stderr
     assert second.stderr.count("resumed ") == 2
 
 
@@ -133,8 +134,21 @@ def test_resume_takes_the_model_of_a_run_and_refuses_what_it_cannot_read(run_scr
 
     for path, sha256 in ((earlier, ""), (model, digest), (model, digest.upper())):
         done = run_script("torch_like.py", CLEANRL_RESUME_PATH=str(path), CLEANRL_CHECKPOINT_SHA256=sha256)
-        assert done.stdout == "weights 6.0 18.0\n", done.stderr
+        assert done.stdout == "weights 6.0 18.0\nlearned\n", done.stderr
     for path, sha256 in ((tmp_path / "broken.pt", ""), (tmp_path / "empty", ""), (model, "0" * 64)):
         done = run_script("torch_like.py", CLEANRL_RESUME_PATH=str(path), CLEANRL_CHECKPOINT_SHA256=sha256)
         assert (done.returncode, done.stdout) == (2, ""), "it does not begin from nothing"
-        assert f"cannot resume from {path}: " in done.stderr
+        assert done.stderr.splitlines()[-1].startswith(f"[cleanrl-worker] cannot resume from {path}: ")
+
+
+def test_weights_that_fit_nothing_end_a_script_before_it_learns(run_script: RunScript, tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(9, 9), "bias": torch.zeros(9)}, other := tmp_path / "other.pt")
+    done = run_script("torch_like.py", CLEANRL_RESUME_PATH=str(other))
+    assert done.returncode == 2
+    assert done.stdout.startswith("weights ") and "learned" not in done.stdout
+    assert done.stderr.splitlines()[-1] == (
+        f"[cleanrl-worker] cannot resume from {other}: 1 sets of weights fit no module"
+    )
+    done = run_script("flax_like.py", CLEANRL_RESUME_PATH=str(other))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the script uses flax" in done.stderr.splitlines()[-1]

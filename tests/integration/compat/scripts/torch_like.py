@@ -16,6 +16,8 @@ Path("runs/some_run/not_by_torch.model").write_bytes(b"weights")
 actor = nn.Linear(2, 1).to("cpu")
 critic = nn.Sequential(nn.Linear(2, 3)).to("cpu")
 print("weights", actor.weight.sum().item(), critic[0].weight.sum().item())
+torch.optim.SGD(actor.parameters(), lr=0.0).step()
+print("learned")
 if len(sys.argv) > 1:
     with torch.no_grad():
         actor.weight.fill_(float(sys.argv[1]))
