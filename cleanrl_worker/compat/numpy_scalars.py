@@ -25,6 +25,17 @@ def patch(numpy: Any) -> None:
                 value = value.reshape(())
             super().__setitem__(key, value)
 
+        def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+            """What is computed from it is what numpy gives: a sum is a number, where a subclass would have an array."""
+            if array is self:  # it was computed into
+                return self
+            plain = array.view(numpy.ndarray)
+            return plain[()] if return_scalar else plain
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            """Pickled as a plain array: no other process and no later one knows this class."""
+            return self.view(numpy.ndarray).__reduce_ex__(protocol)
+
     def forgiving(make: Callable[..., Any]) -> Callable[..., Any]:
         def made(*args: Any, **kwargs: Any) -> Any:
             array = make(*args, **kwargs)

@@ -53,6 +53,8 @@ def test_an_array_of_one_element_goes_where_a_number_goes(run_script: RunScript)
     assert lines(run_script("one_element_like.py")) == [
         "[0, 3, 0, 0, 0] [7.0, 7.0, 1.5, 1.0, 2.0] [False, True, True, True, True]",
         "two are too many",
+        '{"sum": 20.5, "largest": 8.0} {np.True_}',
+        "ndarray ndarray float32 [8.0, 8.0, 2.5, 2.0, 0.0]",
     ]
 
 
