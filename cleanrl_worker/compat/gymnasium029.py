@@ -8,7 +8,10 @@ of what they wrap; here they do.
 
 from __future__ import annotations
 
+import ast
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,6 +68,33 @@ def _member_items(batched: dict[str, Any], index: int) -> Iterator[tuple[str, An
             yield key, member(value, index) if isinstance(value, dict) else value[index]
 
 
+@cache
+def keeps_resets_apart(source: str) -> bool | None:
+    """Whether a file knows that gymnasium 1.x spends a step on each reset, and leaves that step out of what it learns from.
+
+    Such code says `autoreset` (of the step before), code for a reset in the same step `final_observation` or `final_info`.
+    None: it says neither.
+    """
+    try:
+        tree = ast.parse(Path(source).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    names = {str(getattr(node, "id", None) or getattr(node, "attr", "")) for node in ast.walk(tree)}
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    if (names | texts) & {"final_observation", "final_obs", "final_info"}:
+        return False
+    return True if any("autoreset" in name for name in names) else None
+
+
+def _resets_apart() -> bool:
+    """What the code says that makes a vector environment, or else the script."""
+    frame = sys._getframe(2)  # noqa: SLF001 - the documented way to look at one's caller
+    while frame.f_back is not None and "site-packages" in Path(frame.f_code.co_filename).parts:  # gymnasium's make_vec
+        frame = frame.f_back
+    known = (keeps_resets_apart(source) for source in (frame.f_code.co_filename, sys.argv[0]))
+    return next((answer for answer in known if answer is not None), False)
+
+
 def patch_sync_vector(module: ModuleType) -> None:
     _patch_vector(module.SyncVectorEnv, "step", module.AutoresetMode.SAME_STEP)
 
@@ -76,7 +106,8 @@ def patch_async_vector(module: ModuleType) -> None:
 def _patch_vector(vector: Any, method: str, same_step: Any) -> None:
     """Reset in the same step by default, infos as in 0.29, and steps counted for FastLane.
 
-    For a script of gym 0.23 `reset` and `step` return what they did there, see `gym023`.
+    A script that is written for resets in a step of their own keeps them (`keeps_resets_apart`). For a script of gym 0.23
+    `reset` and `step` return what they did there, see `gym023`.
     """
     from cleanrl_worker.compat import gym023
     from cleanrl_worker.fastlane.wrapper import announce_vector, count_vector_step
@@ -84,7 +115,8 @@ def _patch_vector(vector: Any, method: str, same_step: Any) -> None:
     original_init, original_step, original_reset = vector.__init__, getattr(vector, method), vector.reset
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
-        kwargs.setdefault("autoreset_mode", same_step)
+        if gym023.spoken() or not _resets_apart():
+            kwargs.setdefault("autoreset_mode", same_step)
         original_init(self, *args, **kwargs)
         if getattr(type(self), method) is step:  # a subclass with a step of its own would never count
             announce_vector(self)

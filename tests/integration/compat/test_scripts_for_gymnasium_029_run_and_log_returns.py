@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from cleanrl_worker.compat.gymnasium029 import keeps_resets_apart
 
 RunScript = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -32,6 +35,29 @@ def test_real_next_observation(run_script: RunScript) -> None:
     assert returns(done)
     ended = [int(line.split()[1]) for line in done.stdout.splitlines()]
     assert ended == [20, 40, 60, 80, 100], "no step is spent on a reset"
+
+
+def test_a_script_for_1_x_that_leaves_resets_out_learns_from_whole_episodes(run_script: RunScript) -> None:
+    done = run_script("resets_apart_like.py")
+    assert returns(done)
+    assert [int(line.split()[1]) for line in done.stdout.splitlines()] == [20, 40, 60]
+
+
+@pytest.mark.parametrize(
+    ("source", "apart"),
+    [
+        ("autoreset = np.logical_or(terminations, truncations)", True),
+        ("self._has_autoreset[i] = True", True),
+        ("gym.make(env_id, autoreset=True)", None),
+        ("env = gym.wrappers.AutoResetWrapper(env)", None),
+        ("autoreset = 1\nreal = infos['final_observation'][0]", False),
+        ("obs = envs.reset()", None),
+        ("this is no Python", None),
+    ],
+)
+def test_who_leaves_resets_out_is_told_by_its_names(tmp_path: Path, source: str, apart: bool | None) -> None:
+    (tmp_path / "script.py").write_text(source)
+    assert keeps_resets_apart(str(tmp_path / "script.py")) is apart
 
 
 def test_continuous_wrappers(run_script: RunScript) -> None:
