@@ -72,8 +72,8 @@ def _member_items(batched: dict[str, Any], index: int) -> Iterator[tuple[str, An
 def keeps_resets_apart(source: str) -> bool | None:
     """Whether a file knows that gymnasium 1.x spends a step on each reset, and leaves that step out of what it learns from.
 
-    Such code says `autoreset` (of the step before), code for a reset in the same step `final_observation` or `final_info`.
-    None: it says neither.
+    Such code says `autoreset` (of the step before), or uses `gymnasium.wrappers.vector`, which came with 1.0 and does so; code
+    for a reset in the same step says `final_observation` or `final_info`. None: it says neither.
     """
     try:
         tree = ast.parse(Path(source).read_bytes())
@@ -83,7 +83,23 @@ def keeps_resets_apart(source: str) -> bool | None:
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     if (names | texts) & {"final_observation", "final_obs", "final_info"}:
         return False
-    return True if any("autoreset" in name for name in names) else None
+    return True if any("autoreset" in name for name in names) or _wraps_vectors(tree) else None
+
+
+def _wraps_vectors(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="vector", value=ast.Attribute(attr="wrappers") | ast.Name(id="wrappers")):
+                return True
+            case ast.ImportFrom(module="gymnasium.wrappers.vector"):
+                return True
+            case ast.ImportFrom(module="gymnasium.wrappers", names=names) if any(
+                name.name == "vector" for name in names
+            ):
+                return True
+            case ast.Import(names=names) if any(name.name == "gymnasium.wrappers.vector" for name in names):
+                return True
+    return False
 
 
 def _resets_apart() -> bool:
@@ -115,8 +131,9 @@ def _patch_vector(vector: Any, method: str, same_step: Any) -> None:
     original_init, original_step, original_reset = vector.__init__, getattr(vector, method), vector.reset
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes the class's own
-        if gym023.spoken() or not _resets_apart():
-            kwargs.setdefault("autoreset_mode", same_step)
+        self.tells_old_infos = "autoreset_mode" not in kwargs and (gym023.spoken() or not _resets_apart())
+        if self.tells_old_infos:
+            kwargs["autoreset_mode"] = same_step
         original_init(self, *args, **kwargs)
         if getattr(type(self), method) is step:  # a subclass with a step of its own would never count
             announce_vector(self)
@@ -126,7 +143,8 @@ def _patch_vector(vector: Any, method: str, same_step: Any) -> None:
         count_vector_step(self, rewards)
         if gym023.spoken():
             return gym023.old_step((observations, rewards, terminations, truncations, infos))
-        return observations, rewards, terminations, truncations, old_infos(infos)
+        told = old_infos(infos) if self.tells_old_infos else infos
+        return observations, rewards, terminations, truncations, told
 
     def reset(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original_reset(self, *args, **kwargs)

@@ -43,11 +43,20 @@ def test_a_script_for_1_x_that_leaves_resets_out_learns_from_whole_episodes(run_
     assert [int(line.split()[1]) for line in done.stdout.splitlines()] == [20, 40, 60]
 
 
+def test_a_script_for_1_x_finds_its_vectors_as_1_x_makes_them(run_script: RunScript) -> None:
+    done = run_script("vector_wrappers_like.py")
+    assert len(returns(done)) > 5
+    assert done.stdout.splitlines()[-1] == "ended ['final_info', 'final_obs']"
+
+
 @pytest.mark.parametrize(
     ("source", "apart"),
     [
         ("autoreset = np.logical_or(terminations, truncations)", True),
         ("self._has_autoreset[i] = True", True),
+        ("envs = gym.wrappers.vector.NormalizeReward(envs)", True),
+        ("from gymnasium.wrappers import vector", True),
+        ("envs = gym.vector.SyncVectorEnv([gym.wrappers.Autoreset])", None),
         ("gym.make(env_id, autoreset=True)", None),
         ("env = gym.wrappers.AutoResetWrapper(env)", None),
         ("autoreset = 1\nreal = infos['final_observation'][0]", False),
