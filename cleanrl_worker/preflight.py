@@ -90,9 +90,11 @@ _PATIENCE_SECONDS = 300
 def try_out(config: CleanRLWorkerConfig, findings: Findings, env: Mapping[str, str]) -> dict[str, Any]:
     """Make the environments and read the checkpoint or policy, in a process of its own. Raises PreflightError.
 
-    Returns what was seen. Environments of libraries other than gymnasium, and scripts, are taken on trust.
+    Returns what was seen. Environments of libraries other than gymnasium, and scripts, are taken on trust; so are those of
+    foreign scripts and plug-ins, which may register environments of their own.
     """
-    if config.mode == "script" or _NOT_GYMNASIUMS & set(findings.requirements):
+    strange = findings.algorithm is not None and findings.algorithm.kind != "own"
+    if strange or config.mode == "script" or _NOT_GYMNASIUMS & set(findings.requirements):
         return {}
     extras = config.extras
     words = [f"--algo={config.algo.removeprefix('cleanrl.')}"]

@@ -172,6 +172,15 @@ def test_a_dry_run_finds_an_environment_that_is_not_there(tmp_path: Path) -> Non
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dry_run_takes_a_foreign_scripts_own_environment_on_trust(tmp_path: Path) -> None:
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "own.py").write_text("raise SystemExit('a dry run runs nothing')\n")
+    extras = {"upstream_dir": str(tmp_path)}
+    ended = dry(tmp_path, algo="cleanrl.own", env_id="RegisteredThere-v0", total_timesteps=1000, extras=extras)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((tmp_path / "record").read_text())["reason"] == "DryRun"
+
+
 def test_a_dry_run_reads_the_checkpoint(tmp_path: Path, trained: Callable[[str], Path]) -> None:
     extras = {"mode": "resume_training", "checkpoint_path": str(trained("dqn")), "checkpoint_sha256": "0" * 64}
     ended = dry(tmp_path, algo="dqn", env_id="CartPole-v1", total_timesteps=1000, extras=extras)
