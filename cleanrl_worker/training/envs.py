@@ -167,10 +167,15 @@ def _register(env_id: str) -> None:
 
 
 def _close_ids(env_id: str) -> str:
-    """Registered ids like this one, as the end of a sentence; nothing when gymnasium's own sentence is all there is."""
+    """Registered ids like this one, or how one is given that nobody here registers, as the end of a sentence; nothing when
+    gymnasium's own sentence is all there is.
+    """
     others = [name for name in gym.registry if name != env_id]
     close = difflib.get_close_matches(env_id, others, n=3, cutoff=0.8)
-    return f" Close to it: {', '.join(close)}." if close else ""
+    if close:
+        return f" Close to it: {', '.join(close)}."
+    known = env_id in gym.registry or ":" in env_id
+    return "" if known else f" One of your own is given with the module that registers it: MODULE:{env_id}."
 
 
 def _lacking(env_id: str, what: str) -> str:

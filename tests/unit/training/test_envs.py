@@ -226,6 +226,8 @@ def test_an_environment_that_takes_no_render_mode_is_trained_on_unseen(tmp_path:
 
 
 def test_a_module_that_is_to_register_an_environment_and_is_not_there_is_named() -> None:
+    with pytest.raises(BadConfig, match=r"given with the module that registers it: MODULE:Quixotic-v0"):
+        make_env("Quixotic-v0")
     with pytest.raises(BadConfig, match=r"there is no module nowhere_envs: install it, or .* PYTHONPATH"):
         make_env("nowhere_envs:Maze-v0")
 
