@@ -54,7 +54,7 @@ def specs(draw: Any) -> Any:
                 key = draw(st.integers(0, len(place) - 1))
             inner = place.get(key) if isinstance(place, dict) else place[key]
             if not isinstance(inner, dict | list) or draw(st.booleans()):
-                place[key] = draw(HOSTILE_JSON | NEAR)
+                place[key] = copy.deepcopy(draw(HOSTILE_JSON | NEAR))  # what is sampled is always the same object
                 break
             place = inner
     return spec
