@@ -104,6 +104,11 @@ def vulnerabilities(uv: str) -> int:
     if done.returncode == 0:
         print("no known vulnerability in what the lock names")
         return 0
+    if "unrecognized subcommand" in said:
+        print(
+            "NOT CHECKED for known vulnerabilities: this uv can't ask for them yet. Update it, and run `make audit` again."
+        )
+        return UNKNOWN
     if re.search(r"error sending request|dns error|connect|timed out", said, re.IGNORECASE):
         print(
             "NOT CHECKED for known vulnerabilities: the service can't be reached from here. Run `make audit` where it can."

@@ -57,6 +57,7 @@ def test_every_licence_is_permissive_or_was_decided_on(audit: ModuleType) -> Non
     [
         ("Found no known vulnerabilities", 0, 0),
         ("error: Request failed after 3 retries\n  cause: error sending request\n  cause: dns error", 2, 3),
+        ("error: unrecognized subcommand 'audit'", 2, 3),
         ("aiohttp 3.0 has 1 known vulnerability", 1, 1),
     ],
 )
