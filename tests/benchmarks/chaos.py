@@ -422,10 +422,10 @@ class Faults:
     async def clock(self) -> None:
         """The operator's wall clock is off for a while, then right again: both are jumps."""
         jump = self.chance.choice(("-90", "+90", "+3600", "-600"))
-        await self.kill_operator()
         another, environment = own_clock(jump), self.operator.environment
-        environment |= another
+        environment |= another  # before the kill: it is started again at once
         try:
+            await self.kill_operator()
             await until_async(self._has_another_clock, f"the operator starts with its clock at {jump} s", 60)
             await asyncio.sleep(self.chance.uniform(5, 15))
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import math
@@ -178,6 +179,34 @@ def test_without_the_library_that_sets_clocks_wrong_nothing_is_pretended(
         lab.own_clock("+90")
     lab.FAKETIME.touch()
     assert lab.own_clock("+90")["FAKETIME"] == "+90"
+
+
+def test_the_operator_is_started_again_with_the_wrong_clock_and_then_with_the_right_one(
+    load: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts the moment it was killed: what it is to see has to be there by then."""
+    chaos = load("chaos")
+    seen = []
+
+    class Operator:
+        environment: dict[str, str] = {"HOME": "/"}  # noqa: RUF012 - a stand-in
+        process = None
+
+    class Faults(chaos.Faults):  # type: ignore[misc, name-defined]
+        async def kill_operator(self) -> None:
+            seen.append(self.operator.environment.get("FAKETIME"))
+
+        def _has_another_clock(self) -> bool:
+            return True
+
+    async def at_once(_: float) -> None: ...
+
+    monkeypatch.setattr(chaos, "own_clock", lambda offset: {"FAKETIME": offset})
+    monkeypatch.setattr(chaos.asyncio, "sleep", at_once)
+    asyncio.run(Faults(None, Operator(), None, random.Random(1)).clock())
+    assert seen[0] in ("-90", "+90", "+3600", "-600")
+    assert seen[1:] == [None]
+    assert Operator.environment == {"HOME": "/"}
 
 
 def test_the_seed_draws_the_same_fates(load: Any) -> None:
