@@ -70,9 +70,10 @@ def main() -> int:
         own = has_own_cluster()
         reason = None if own else surroundings.why_no_node()
         if reason:
-            cause = reason.partition(":")[0]
+            cause = reason.rpartition(": ")[0]  # what stands behind it speaks of devcluster's own options
             say(
-                f"{cause}, so this trains without a cluster; as root, or with KUBECONFIG set, it runs on Kubernetes.\n\n"
+                f"{cause}, so this trains without a cluster; as root (in a container: a privileged one), or with KUBECONFIG "
+                "set, it runs on Kubernetes.\n\n"
             )
             return demo_local.run()
         tools = Tools.own() if own else Tools.local()

@@ -61,6 +61,7 @@ from operator_lab import (
 from reporting import publish_figures
 
 from cleanrl_protocol.record import CheckpointRef, TerminationRecord, dump
+from devcluster import surroundings as machine
 from devcluster.runner import Runner
 
 Object = dict[str, Any]
@@ -652,6 +653,8 @@ def main() -> int:
     args = parser.parse_args()
     if min(args.runs, args.real) < 0 or not args.minutes > 0:
         parser.error("--runs and --real take 0 or more, --minutes more than 0")
+    if args.real and (reason := machine.why_no_node()):
+        parser.error(f"{reason.rpartition(': ')[0]}: run it where there is one, or leave the real pods out (--real 0)")
     print(f"seed {args.seed}: repeat with --seed {args.seed} --runs {args.runs} --real {args.real} --minutes {args.minutes:g}",
           flush=True)  # fmt: skip
     good = True

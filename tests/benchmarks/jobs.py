@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from devcluster import ClusterError
+from devcluster.binaries.errors import BinaryError
+from devcluster.progress import StepFailed
+
 _running: set[subprocess.Popen[bytes]] = set()
 
 
@@ -74,9 +78,12 @@ def end_by_exception() -> None:
 
 
 def saying_when_stopped(main: Callable[[], int | None], what_next: str = "nothing of what it had begun is kept") -> int:
-    """The exit code of a command; Ctrl-C is a person's choice and no fault, so it gets a sentence instead of a traceback."""
+    """The exit code of a command. Ctrl-C, and a machine that can't carry a cluster, get a sentence instead of a traceback."""
     try:
         return main() or 0
+    except (ClusterError, BinaryError, StepFailed) as error:
+        print(error, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"\nstopped; {what_next}", file=sys.stderr)
         return 130

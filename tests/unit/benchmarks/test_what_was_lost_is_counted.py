@@ -169,6 +169,21 @@ def test_each_part_of_a_storm_meets_calls_that_the_operator_makes(load: Any) -> 
         assert any(Rule.parse(rule).matches(call) for call in calls), rule
 
 
+def test_who_can_not_have_real_pods_is_told_before_the_pretended_ones_ran(
+    load: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chaos = load("chaos")
+    monkeypatch.setattr(chaos.machine, "why_no_node", lambda: "A node needs root (mounts): be root.")
+    monkeypatch.setattr(chaos, "pretended", lambda _: pytest.fail("it began"))
+    monkeypatch.setattr("sys.argv", ["chaos.py"])
+    with pytest.raises(SystemExit):
+        chaos.main()
+    assert (
+        "A node needs root (mounts): run it where there is one, or leave the real pods out (--real 0)"
+        in capsys.readouterr().err
+    )
+
+
 def test_without_the_library_that_sets_clocks_wrong_nothing_is_pretended(
     load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import demo
 import pytest
@@ -74,6 +75,31 @@ def test_without_a_cluster_the_curve_is_whole_too_and_down_removes_what_was_made
     assert list((tmp_path / "var" / "demo").iterdir())
     assert demo.take_down() == 0
     assert not (tmp_path / "var" / "demo").exists()
+
+
+@pytest.mark.parametrize(
+    ("answers", "cause"),
+    [
+        ({"geteuid": 1000}, "A node needs root (namespaces, mounts, control groups), so this"),
+        (
+            {"unshare": "unshare: unshare failed: Operation not permitted"},
+            "this machine refuses them (unshare: unshare failed: Operation not permitted), so this",
+        ),
+        ({"writable": False}, "A node needs writable control groups, so this"),
+    ],
+)
+def test_why_there_is_no_cluster_is_a_whole_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answers: dict[str, Any], cause: str
+) -> None:
+    refusal = str(answers.get("unshare", ""))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr("os.geteuid", lambda: answers.get("geteuid", 0))
+    monkeypatch.setattr("devcluster.cgroups.writable", lambda: answers.get("writable", True))
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: subprocess.CompletedProcess([], bool(refusal), "", refusal))
+    monkeypatch.setattr(demo.demo_local, "run", lambda: 0)
+    monkeypatch.setattr(sys, "argv", ["demo.py"])
+    assert demo.main() == 0
+    assert cause in capsys.readouterr().out
 
 
 def test_ctrl_c_without_a_cluster_says_how_the_run_goes_on(
