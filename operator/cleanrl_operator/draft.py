@@ -86,7 +86,7 @@ class Draft:
             moment = history[-1].at
         before = self.status.fsm_state
         history.append(Transition(from_=before, to=to, at=moment, attempt=self.status.attempt, reason=reason))
-        self.set(fsm_state=to, transitions=history[-MAX_TRANSITIONS:])
+        self.set(fsm_state=to, transitions=history[-MAX_TRANSITIONS:], gpu_awaited_since=None)
         self.explain(reason, message)
         if to is State.EXEC:
             self.set(

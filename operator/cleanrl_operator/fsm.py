@@ -288,7 +288,7 @@ class _Judge(Draft):
         elif facts.refusal.kind in WAITED_FOR:
             if self.waited_too_long(facts.refusal.since, facts.refusal.message):
                 return
-            if self.falls_back(facts.refusal.since, facts.refusal.message, "GPUFallback"):
+            if self.falls_back(facts.refusal.message, "GPUFallback"):
                 self.wakes.append(self.now)
                 return
             self.explain(WAITED_FOR[facts.refusal.kind], facts.refusal.message)
@@ -299,27 +299,29 @@ class _Judge(Draft):
         pod = self.facts.pod
         if self.waited_too_long(pod.since, pod.unschedulable or "The pod did not start in time."):
             return
-        if self.falls_back(pod.since, pod.unschedulable, EndReason.NO_GPU):
+        if self.falls_back(pod.unschedulable, EndReason.NO_GPU):
             self.delete_pod()
             return
         if gpu.is_short(self.spec, self.status, pod):
-            fallback = gpu.fallback_at(self.spec, self.status, pod.since, pod.unschedulable)
-            self.explain(EndReason.NO_GPU, gpu.waiting(self.spec, pod, fallback))
+            self.explain(EndReason.NO_GPU, gpu.waiting(self.spec, pod, gpu.fallback_at(self.spec, self.status)))
         elif pod.unschedulable:
             self.explain("Unschedulable", pod.unschedulable)
         else:
             self.explain("Pending", pod.message or (ON_ITS_NODE if pod.node_name else "The pod waits for a node."))
 
-    def falls_back(self, since: datetime | None, said: str, reason: str) -> bool:
-        """Whether an optional GPU has been waited for long enough: then the run does without."""
-        fallback = gpu.fallback_at(self.spec, self.status, since, said)
+    def falls_back(self, said: str, reason: str) -> bool:
+        """Whether an optional GPU has been waited for long enough: then the run does without. The wait begins when that is
+        first heard: before, a queue may have held the pod back for hours."""
+        waits = gpu.may_do_without(self.spec, self.status, said)
+        self.set(gpu_awaited_since=(self.status.gpu_awaited_since or self.now) if waits else None)
+        fallback = gpu.fallback_at(self.spec, self.status)
         if fallback is None:
             return False
         if fallback > self.now:
             self.wakes.append(fallback)
             return False
         text = f"No GPU after {self.spec.resources.gpus.fallback_after_seconds} s; the run goes on with the CPU."
-        self.set(gpu_fallback=True)
+        self.set(gpu_fallback=True, gpu_awaited_since=None)
         self.explain(reason, text)
         self.events.append(Event("GPUFallback", text, warning=True))
         return True

@@ -52,8 +52,11 @@ MOST_NOT_YET_SECONDS = 30.0
 LINGER_SECONDS = 90.0
 """So long beyond a worker's grace its pod may go on after it: thirty seconds are the kubelet's, for our own sidecar."""
 WAITING = (PodSituation.GATED, PodSituation.PENDING, PodSituation.IMAGE_ERROR)
-ASIDES = frozenset({"nodeName", "reason", "message", "conditions"})
+ASIDES = frozenset({"nodeName", "reason", "message", "conditions", "gpuAwaitedSince"})
 """What changes of a run whose pod has not started: small news."""
+
+BEGUN = ("stop_requested_at", "gpu_awaited_since")
+"""Moments of a status from which a length of time is counted, and which stay as they are until that is over."""
 
 
 class Sessions(Protocol):
@@ -232,11 +235,12 @@ class Reconciler:
 
     def _decide(self, run: Run, facts: Facts, now: datetime) -> Decision:
         """Judge the run, with what it waits for measured in time that has really passed."""
-        status, pod, asked = run.status, facts.pod, run.status.stop_requested_at
+        status, pod = run.status, facts.pod
         if status.wallclock_since is not None:
             status = deadline.with_stretch_from(status, self.clock.carried_along(status.wallclock_since), now)
-        carried = self.clock.carried_along(asked) if asked is not None else None
-        status = status.model_copy(update={"stop_requested_at": carried})
+        begun = {name: moment for name in BEGUN if (moment := getattr(status, name)) is not None}
+        carried = {name: self.clock.carried_along(moment) for name, moment in begun.items()}
+        status = status.model_copy(update=carried)
         if pod.situation in WAITING and pod.since is not None:
             facts = replace(facts, pod=replace(pod, since=self.clock.carried_along(pod.since)))
         if facts.refusal is not None and status.fsm_state == State.INIT and status.transitions:
@@ -244,10 +248,8 @@ class Reconciler:
             since = self.clock.carried_along(status.transitions[-1].at)
             facts = replace(facts, refusal=replace(facts.refusal, since=since))
         decision = decide(run.spec, status, facts, now, generation=run.generation, run_id=run.run_id)
-        if asked is not None and decision.status.stop_requested_at == carried:
-            kept = decision.status.model_copy(update={"stop_requested_at": asked})
-            decision = replace(decision, status=kept)
-        return decision
+        kept = {name: moment for name, moment in begun.items() if getattr(decision.status, name) == carried[name]}
+        return replace(decision, status=decision.status.model_copy(update=kept))
 
     # -- observe
 

@@ -195,5 +195,8 @@ class Status(Model):
     dry_run: bool | None = Field(
         default=None, description="Whether it was accepted as a dry run; the annotation says nothing afterwards."
     )
+    gpu_awaited_since: datetime | None = Field(
+        default=None, description="Since when it waits for a GPU that it can do without."
+    )
     gpu_fallback: bool | None = Field(default=None, description="true when it runs on the CPU for want of a GPU.")
     gpu_seconds: float = Field(default=0, description="GPUs times seconds they were held.")

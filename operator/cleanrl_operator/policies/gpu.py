@@ -13,14 +13,18 @@ NO_NODES = "no nodes available"
 """How the scheduler begins its sentence where no node is there at all: then no GPU is there either."""
 
 
-def fallback_at(spec: Spec, status: Status, since: datetime | None, said: str) -> datetime | None:
-    """When a run that waits since then stops waiting for its GPU; None when it has none to wait for, must have it, waits for
-    something else, or has given up before. `said` is why it waits, in the scheduler's words or the quota's."""
+def may_do_without(spec: Spec, status: Status, said: str) -> bool:
+    """Whether it is a GPU that the run waits for, one that is not mandatory and was not given up before. `said` is why it
+    waits, in the scheduler's words or the quota's."""
     gpus = spec.resources.gpus
     wanted = gpus.resource_name in said or said.startswith(NO_NODES)
-    if gpus.requested == 0 or gpus.mandatory or status.gpu_fallback or not wanted or since is None:
-        return None
-    return since + timedelta(seconds=gpus.fallback_after_seconds)
+    return gpus.requested > 0 and not gpus.mandatory and not status.gpu_fallback and wanted
+
+
+def fallback_at(spec: Spec, status: Status) -> datetime | None:
+    """When a run stops waiting for a GPU that it can do without; None when it waits for none."""
+    since = status.gpu_awaited_since
+    return None if since is None else since + timedelta(seconds=spec.resources.gpus.fallback_after_seconds)
 
 
 def is_short(spec: Spec, status: Status, pod: PodFacts) -> bool:

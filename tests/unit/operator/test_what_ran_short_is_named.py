@@ -193,7 +193,21 @@ def test_a_gpu_is_not_given_up_for_want_of_something_else(message: str, make_spe
         f"0/2 nodes are available: 1 Insufficient nvidia.com/gpu, {message}",
         "no nodes available to schedule pods",
     ):
-        assert judge(spec, status.status, waiting(want), seconds=3600).status.gpu_fallback
+        begun = judge(spec, status.status, waiting(want), seconds=3600)
+        assert begun.wake_at == START + timedelta(seconds=3660)
+        assert not judge(spec, begun.status, waiting(want), seconds=3659).status.gpu_fallback
+        assert judge(spec, begun.status, waiting(want), seconds=3660).status.gpu_fallback
+
+
+def test_nor_because_a_queue_has_held_the_pod_back(make_spec: MakeSpec, judge: Judge) -> None:
+    spec = make_spec(resources=OPTIONAL)
+    held = Facts(pod=PodFacts(situation=PodSituation.GATED, uid="p", since=START))
+    queued = judge(spec, judge(spec, Status(), Facts()).status, held, seconds=3600).status
+    admitted = judge(spec, queued, waiting(SHORT), seconds=3601)
+    assert (admitted.status.reason, admitted.status.gpu_fallback, admitted.effects) == ("NoGPU", None, ())
+    running = Facts(pod=PodFacts(PodSituation.RUNNING, uid="p", since=START))
+    started = judge(spec, admitted.status, running, seconds=3630)
+    assert (started.status.fsm_state, started.status.gpu_awaited_since) == (State.HSHK, None)
 
 
 def test_a_quota_that_has_no_gpus_left_is_waited_for_no_longer_than_a_gpu(make_spec: MakeSpec, judge: Judge) -> None:
@@ -203,7 +217,7 @@ def test_a_quota_that_has_no_gpus_left_is_waited_for_no_longer_than_a_gpu(make_s
 
     spec, gpus = make_spec(resources=OPTIONAL), refused("requests.nvidia.com/gpu")
     status = judge(spec, Status(), Facts()).status
-    waits = judge(spec, status, gpus, seconds=59)
+    waits = judge(spec, judge(spec, status, gpus).status, gpus, seconds=59)
     assert (waits.status.reason, waits.status.gpu_fallback) == ("QuotaExceeded", None)
     assert waits.wake_at == START + timedelta(seconds=60)
     fallen = judge(spec, waits.status, gpus, seconds=60)
@@ -217,7 +231,8 @@ def test_a_quota_that_has_no_gpus_left_is_waited_for_no_longer_than_a_gpu(make_s
 
 def test_what_is_asked_for_after_a_suspend_counts(make_spec: MakeSpec, judge: Judge) -> None:
     spec = make_spec(resources=OPTIONAL)
-    fallen = judge(spec, judge(spec, Status(), Facts()).status, waiting(SHORT), seconds=60).status
+    waits = judge(spec, judge(spec, Status(), Facts()).status, waiting(SHORT)).status
+    fallen = judge(spec, waits, waiting(SHORT), seconds=60).status
     assert gpus_held(spec, fallen) == 0
     without = judge(spec, fallen, Facts(pod=PodFacts(situation=PodSituation.GONE)), seconds=61).status
     suspended = judge(make_spec(resources=OPTIONAL, suspend=True), without, Facts(), seconds=62).status
