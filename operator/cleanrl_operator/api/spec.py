@@ -96,7 +96,11 @@ class Source(Model):
     """Where the policy or the training state comes from."""
 
     run: Name | None = Field(default=None, description="An earlier run in the same namespace.")
-    path: RunPath | None = Field(default=None, description="A checkpoint or model file on this run's own claim.")
+    path: RunPath | None = Field(
+        default=None,
+        description="A checkpoint or model file on the claim that artifacts.storage.claimName names, as the path from the "
+        "claim's root, for example runs/ID/checkpoints/500.",
+    )
 
     rules = (
         Rule("has(self.run) != has(self.path)", "name either an earlier run or a path on this run's claim, not both"),

@@ -5,7 +5,7 @@ A dry run's pod has scratch space in the place of the claim, and no sidecar: it 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from cleanrl_operator.api.spec import Mode
 from cleanrl_operator.api.status import SourceStatus
@@ -164,8 +164,9 @@ def _volumes(run: Run, settings: Settings, source: SourceStatus | None) -> list[
     ]
     if _script(run) is not None:
         volumes.append({"name": "script", "configMap": _script(run)})
-    if source is not None and not _shares_claim(run, source):
-        claim = {"claimName": source.claim_name, "readOnly": True}
+    origin = _origin(run, source)
+    if origin is not None and not _shares_claim(run, origin):
+        claim = {"claimName": origin.claim, "readOnly": True}
         volumes.append({"name": "source", "persistentVolumeClaim": claim})
     template = run.spec.pod_template
     for volume in (template.volumes if template else None) or []:
@@ -187,9 +188,11 @@ def _mounts(run: Run, source: SourceStatus | None) -> list[dict[str, Any]]:
     ]
     if _script(run) is not None:
         mounts.append({"name": "script", "mountPath": SCRIPT_FOLDER, "readOnly": True})
-    if source is not None:
-        name = "run-data" if _shares_claim(run, source) else "source"
-        mounts.append({"name": name, "mountPath": SOURCE_FOLDER, "subPath": source.path, "readOnly": True})
+    origin = _origin(run, source)
+    if origin is not None:
+        name = "run-data" if _shares_claim(run, origin) else "source"
+        part = {"subPath": origin.folder} if origin.folder else {}
+        mounts.append({"name": name, "mountPath": SOURCE_FOLDER, "readOnly": True} | part)
     template = run.spec.pod_template
     for volume in (template.volumes if template else None) or []:
         mount: dict[str, Any] = {"name": f"user-{volume.name}", "mountPath": volume.mount_path}
@@ -203,8 +206,25 @@ def _mounts(run: Run, source: SourceStatus | None) -> list[dict[str, Any]]:
     return mounts
 
 
-def _shares_claim(run: Run, source: SourceStatus) -> bool:
-    return source.claim_name == run.claim_name and not run.spec.dry_run
+class _Origin(NamedTuple):
+    """What is mounted for the run to start from: a folder of a claim, or with no folder all of it."""
+
+    claim: str
+    folder: str
+
+
+def _origin(run: Run, source: SourceStatus | None) -> _Origin | None:
+    """The folder of the run that `from.run` names. A path of `from.path` may lead anywhere on the run's claim; of a dry run
+    without one of somebody else's making there is none."""
+    if source is not None:
+        return _Origin(source.claim_name, source.path)
+    has_path = run.spec.from_ is not None and run.spec.from_.path is not None
+    has_claim = run.spec.artifacts.storage.claim_name is not None or not run.spec.dry_run
+    return _Origin(run.claim_name, "") if has_path and has_claim else None
+
+
+def _shares_claim(run: Run, origin: _Origin) -> bool:
+    return origin.claim == run.claim_name and not run.spec.dry_run
 
 
 def _script(run: Run) -> dict[str, Any] | None:

@@ -23,8 +23,8 @@ PRESETS = {"babyai-goto": "BABYAI_GOTO_CURRICULUM", "babyai-doorkey": "BABYAI_DO
 def build(run: Run, source: SourceStatus | None, source_folder: str, script_folder: str) -> dict[str, Any]:
     """The config in the flat form that `--config` takes.
 
-    `source` is what it starts from of the run that `from.run` names, whose folder is mounted at `source_folder`; a script's
-    ConfigMap is at `script_folder`.
+    `source` is what it starts from of the run that `from.run` names, whose folder is mounted at `source_folder`; for a path of
+    `from.path` the run's claim is. A script's ConfigMap is at `script_folder`.
     """
     spec = run.spec
     extras: dict[str, Any] = {
@@ -90,13 +90,13 @@ def _curriculum(run: Run) -> dict[str, Any]:
 
 
 def _source(run: Run, source: SourceStatus | None, source_folder: str) -> dict[str, Any]:
-    """Where to start from: a path on the run's own claim, or the checkpoint that the source run's status vouches for."""
+    """Where to start from: a path on the run's claim, or the checkpoint that the source run's status vouches for."""
     named = run.spec.from_
     if named is None:
         return {}
     key = "checkpoint_path" if run.spec.mode == Mode.RESUME else "policy_path"
     if source is None:
-        return {key: named.path or source_folder}
+        return {key: f"{source_folder}/{named.path or ''}"}
     return {key: f"{source_folder}/{source.checkpoint}", "checkpoint_sha256": source.sha256}
 
 

@@ -173,10 +173,24 @@ def test_a_source_on_the_same_claim_is_another_folder_of_it(make_run: MakeRun) -
     assert "source" not in [each["name"] for each in body["spec"]["volumes"]]
 
 
+def test_a_path_leads_anywhere_on_the_claim_to_be_read(make_run: MakeRun) -> None:
+    fields = {"artifacts": {"storage": {"claimName": "shared"}}, "from": {"path": "runs/OLD/checkpoints/5"}}
+    body = pod.build(make_run(mode="resume", **fields), Settings())
+    assert extras(body)["checkpoint_path"] == "/source/runs/OLD/checkpoints/5"
+    seen = mount(worker(body), "run-data", "/source")
+    assert (seen["readOnly"], "subPath" in seen) == (True, False)
+    assert mount(worker(body), "run-data", "/run-data")["subPath"].startswith("runs/"), (
+        "it writes into its own folder alone"
+    )
+    dry = pod.build(make_run(mode="resume", dryRun=True, **fields), Settings())
+    assert volume(dry, "source")["persistentVolumeClaim"] == {"claimName": "shared", "readOnly": True}
+    assert mount(worker(dry), "source", "/source")["readOnly"]
+
+
 def test_an_interactive_run_keeps_its_input_open(make_run: MakeRun) -> None:
     body = pod.build(make_run(mode="interactive", totalTimesteps=None, **{"from": {"path": "policy"}}), Settings())
     assert (worker(body)["stdin"], worker(body)["stdinOnce"]) == (True, False)
-    assert (extras(body)["mode"], extras(body)["policy_path"]) == ("interactive", "policy")
+    assert (extras(body)["mode"], extras(body)["policy_path"]) == ("interactive", "/source/policy")
     assert "stdin" not in worker(pod.build(make_run(), Settings()))
 
 
