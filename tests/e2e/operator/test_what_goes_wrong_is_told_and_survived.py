@@ -134,6 +134,13 @@ def test_a_deleted_run_checkpoints_first_and_its_claim_stays_or_goes_as_asked(cr
     crowd.kubectl("wait", "pvc", "-l", "mosaic.dev/run=dropped", "--for=delete", "--timeout=60s")
     left = [name for name in crowd.left() if "kept" in name or "dropped" in name]
     assert left == [f"persistentvolumeclaim/{claim['claimName']}"]
+    newest = told["checkpoints"][-1]
+    path = f"runs/{kept['runId']}/checkpoints/{newest}"
+    fields = {"mode": "resume", "totalTimesteps": 1024, "from": {"path": path}}
+    crowd.apply("recovered", **SMALL_RUN | fields | {"artifacts": {**ALONE, "storage": claim}})
+    again = crowd.reach("recovered", ended)
+    assert (again["outcome"], again["reason"]) == ("completed", "Completed"), again["message"]
+    assert again["checkpoint"]["step"] > int(newest.removeprefix("step-")), "it went on from there"
 
 
 def test_a_full_claim_is_told_and_the_last_good_checkpoint_stands(crowd: Any) -> None:
