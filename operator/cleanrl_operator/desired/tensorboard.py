@@ -12,6 +12,7 @@ from typing import Any
 from cleanrl_operator.api import GROUP
 from cleanrl_operator.api.spec import Serve
 from cleanrl_operator.desired import confined
+from cleanrl_operator.desired.workerconfig import TENSORBOARD_FOLDER
 from cleanrl_operator.run import Run
 from cleanrl_operator.settings import Settings
 
@@ -56,7 +57,7 @@ def url(run: Run, settings: Settings) -> str:
 
 def container(run: Run, settings: Settings, image: str) -> dict[str, Any]:
     """TensorBoard over the run's folder, which it can only read. On loopback, unless it is to be served."""
-    logs = ["--logdir", f"{confined.RUN_FOLDER}/tensorboard"]
+    logs = ["--logdir", f"{confined.RUN_FOLDER}/{TENSORBOARD_FOLDER}"]
     port = ["--port", str(settings.tensorboard_port)]
     built: dict[str, Any] = {
         "name": TENSORBOARD,

@@ -17,6 +17,8 @@ MODES = {
     Mode.INTERACTIVE: "interactive",
     Mode.SCRIPT: "script",
 }
+TENSORBOARD_FOLDER = "tensorboard"
+"""Of the run's folder, what the pod's TensorBoard shows: curves that are written elsewhere nobody would see."""
 PRESETS = {"babyai-goto": "BABYAI_GOTO_CURRICULUM", "babyai-doorkey": "BABYAI_DOORKEY_CURRICULUM"}
 
 
@@ -38,7 +40,7 @@ def build(run: Run, source: SourceStatus | None, source_folder: str, script_fold
         "fastlane_grid_limit": spec.fastlane.grid_limit,
     }
     if spec.artifacts.tensorboard.enabled:
-        extras.setdefault("tensorboard_dir", "tensorboard")
+        extras["tensorboard_dir"] = TENSORBOARD_FOLDER
     if spec.artifacts.capture_video:
         extras["algo_params"]["capture_video"] = True
     if spec.artifacts.wandb.project:
@@ -64,6 +66,8 @@ def build(run: Run, source: SourceStatus | None, source_folder: str, script_fold
         "seed": spec.seed,
         "extras": {name: value for name, value in extras.items() if value is not None},
     }
+    if not spec.artifacts.tensorboard.enabled:
+        config["tensorboard"] = False
     if spec.total_timesteps is not None:
         config["total_timesteps"] = spec.total_timesteps
     if spec.dry_run:

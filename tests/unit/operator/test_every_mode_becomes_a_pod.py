@@ -258,6 +258,16 @@ def test_every_container_fits_a_quota_that_counts_limits(make_run: MakeRun, fiel
 ALWAYS = {"artifacts": {"tensorboard": {"serve": "always"}}}
 
 
+def test_curves_are_written_where_they_are_served_or_not_at_all(make_run: MakeRun) -> None:
+    for given in ({}, {"tensorboard_dir": "runs/mine"}):
+        body = pod.build(make_run(extras=given), Settings())
+        served = body["spec"]["initContainers"][-1]["command"]
+        assert served[served.index("--logdir") + 1] == f"/run-data/{extras(body)['tensorboard_dir']}"
+        assert "tensorboard" not in config(body)
+    without = pod.build(make_run(artifacts={"tensorboard": {"enabled": False}}), Settings())
+    assert config(without)["tensorboard"] is False
+
+
 def test_tensorboard_stays_on_loopback_unless_it_is_to_be_served(make_run: MakeRun) -> None:
     (beside,) = pod.build(make_run(), Settings())["spec"]["initContainers"]
     assert beside["command"][beside["command"].index("--host") + 1] == "127.0.0.1"
