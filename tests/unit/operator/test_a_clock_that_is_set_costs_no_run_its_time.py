@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from cleanrl_operator.api.spec import Spec
 from cleanrl_operator.api.status import State, Status
+from cleanrl_operator.boards import Boards
+from cleanrl_operator.cache import Cache
 from cleanrl_operator.clock import WallClock
+from cleanrl_operator.facts import Facts, PodFacts, PodSituation
 from cleanrl_operator.policies import deadline
+from cleanrl_operator.progress import FleetBudget
+from cleanrl_operator.reconcile import Reconciler
+from cleanrl_operator.run import Run
+from cleanrl_operator.settings import Settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,3 +105,36 @@ def test_the_limit_of_a_run_is_not_reached_by_a_jump(time: Time, make_spec: Call
     assert plain <= now, "what a plain wall clock would say"
     corrected = deadline.with_stretch_from(status, time.clock.carried_along(begun), now)
     assert deadline.wallclock_over_at(spec, corrected, now) == now + timedelta(minutes=20)
+
+
+def test_nor_is_a_gpu_given_up_by_one(time: Time) -> None:
+    waiting: dict[str, Any] = {"fsmState": "INIT", "podUID": "p", "attempt": 1, "reason": "NoGPU"}
+    waiting["gpuAwaitedSince"] = START.isoformat()
+    metadata = {
+        "namespace": "ns",
+        "name": "run",
+        "uid": "u",
+        "resourceVersion": "1",
+        "creationTimestamp": START.isoformat(),
+    }
+    resources = {"gpus": {"requested": 1, "fallbackAfterSeconds": 300}}
+    spec = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 10, "resources": resources}
+    run = Run.parse({"metadata": metadata, "spec": spec, "status": waiting})
+    reconcile = Reconciler(
+        kube=Mock(),
+        cache=Cache(),
+        settings=Settings(),
+        sessions=Mock(),
+        budget=FleetBudget(lambda: 1),
+        boards=Boards(Mock(), Mock()),
+        wake=Mock(),
+        announce=Mock(),
+        clock=time.clock,
+    )
+    pod = PodFacts(PodSituation.PENDING, uid="p", since=START, unschedulable="1 Insufficient nvidia.com/gpu")
+    time.pass_by(60)
+    time.set_by(HOUR)
+    waits = reconcile._decide(run, Facts(pod=pod), time.clock())
+    assert (waits.effects, waits.status.gpu_awaited_since) == ((), START), "what was moved is not stored"
+    time.pass_by(240)
+    assert reconcile._decide(run, Facts(pod=pod), time.clock()).status.gpu_fallback
