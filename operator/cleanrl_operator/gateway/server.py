@@ -66,8 +66,8 @@ class Gateway(rpc.SessionServiceServicer):
         self._run_by_uid = run_by_uid
         self._run_by_id = run_by_id
         self._clock = clock
-        self._refused, self._registered = Callers(), Callers()
-        """Who was refused, by address, and who asked to be registered, by the digest of the token."""
+        self._refused, self._called = Callers(), Callers()
+        """Who was refused, by address, and who called at all, by the digest of the token."""
         self._reviews = asyncio.Semaphore(MOST_REVIEWS)
         self.refusals: Counter[str] = Counter()
         """What was refused, by gRPC code."""
@@ -176,15 +176,9 @@ class Gateway(rpc.SessionServiceServicer):
         if not bearer.startswith("Bearer "):
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, "no pod token was given")
         token = bearer.removeprefix("Bearer ")
-        whose = hashlib.sha256(token.encode(errors="replace")).hexdigest()
         try:
             async with self._reviews:  # of a thousand calls at once most are turned away when their turn comes
-                now = self._clock()
-                if self._refused.too_often(address(context.peer()), now) or self._registered.too_often(whose, now):
-                    await self._refuse(
-                        context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls lately: wait a while"
-                    )
-                self._registered.note(whose, now)
+                await self._count_call(context, token)
                 identity = await self._verifier.verify(token)
         except NotProven as error:
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
@@ -210,9 +204,18 @@ class Gateway(rpc.SessionServiceServicer):
         run = self._run_by_id(identity.namespace, request.run_id)
         return run is not None and 0 < request.attempt <= run.status.attempt
 
+    async def _count_call(self, context: Context, token: str) -> None:
+        """Turn away who calls too often, before it costs more."""
+        now, whose = self._clock(), hashlib.sha256(token.encode(errors="replace")).hexdigest()
+        if self._refused.too_often(address(context.peer()), now) or self._called.too_often(whose, now):
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls lately: wait a while")
+        self._called.note(whose, now)
+
     async def _resume(self, context: Context) -> Session:
+        token = _metadata(context).get(limits.SESSION_METADATA_KEY, "")
+        await self._count_call(context, token)
         try:
-            run_uid, pod_uid = self._tokens.verify(_metadata(context).get(limits.SESSION_METADATA_KEY, ""))
+            run_uid, pod_uid = self._tokens.verify(token)
         except NotProven as error:
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
         session = self._book.find(run_uid, pod_uid)
