@@ -26,7 +26,7 @@
   "WHEEL_CACHE_CLAIM" $worker.wheelCache.claimName
   "PACKAGE_INDEX" $worker.wheelCache.indexUrl
   "TENSORBOARD_ALWAYS" .Values.tensorboard.always
-  "TENSORBOARD_BASE_PATH" .Values.tensorboard.basePath
+  "TENSORBOARD_BASE_PATH" (.Values.tensorboard.basePath | default "/")
   "METRICS_AUTH" .Values.metrics.authorize
 }}
 {{- if .Values.metrics.authorize }}
@@ -55,6 +55,8 @@
 {{- range $name, $value := $settings }}
 {{- /* A number from a file of values is a floating-point one, which is written with an exponent from a million on. */}}
 {{- $text := ternary ($value | int64 | toString) ($value | toString) (kindIs "float64" $value) }}
+{{- if ne $text "" }}
 - {name: CLEANRL_OPERATOR_{{ $name }}, value: {{ $text | quote }}}
+{{- end }}
 {{- end }}
 {{- end }}

@@ -85,7 +85,9 @@ def build() -> dict[str, Any]:
                     "storage": True,
                     "subresources": {"status": {}},
                     "additionalPrinterColumns": [
-                        {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
+                        # The API server drops a priority of 0, and GitOps tools would see a difference for ever.
+                        {"name": name, "type": kind, "jsonPath": path, "description": text}
+                        | ({"priority": priority} if priority else {})
                         for name, kind, path, text, priority in COLUMNS
                     ],
                     "schema": {

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cleanrl_operator.run import Run
 
 from devcluster import Cluster, binaries
 from devcluster.cluster import ESTABLISHED
@@ -57,6 +58,19 @@ def render(helm_program: Path, chart: Path) -> Callable[..., list[dict[str, Any]
         return [each for each in yaml.safe_load_all(answer.stdout) if each]
 
     return objects
+
+
+@pytest.fixture(scope="session")
+def make_run() -> Callable[..., Run]:
+    """A run as the operator reads it."""
+
+    def make(**fields: Any) -> Run:
+        metadata = {"namespace": "ns", "name": "run", "uid": "u", "resourceVersion": "1"}
+        metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        spec = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000, **fields}
+        return Run.parse({"metadata": metadata, "spec": spec})
+
+    return make
 
 
 @pytest.fixture(scope="package")

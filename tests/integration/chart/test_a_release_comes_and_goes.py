@@ -50,6 +50,41 @@ def test_every_object_is_accepted_by_a_dry_run(
         server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=listed)
 
 
+def test_the_api_server_keeps_every_field_as_it_is_written(
+    server: Cluster, namespace: str, render: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """What it drops or writes in another way is a difference for ever to a GitOps tool that compares."""
+    asked = {
+        "metrics": {"authorize": True},
+        "monitoring": {"dashboards": {"enabled": True}},
+        "networkPolicy": {"metricsFrom": [{"namespaceSelector": {}}], "workers": {"namespaces": [namespace]}},
+        "tensorboard": {"basePath": "", "route": {"kind": "Ingress", "host": "boards.example"}},
+    }
+
+    def lost(written: Any, kept: Any, path: str) -> list[str]:
+        if isinstance(written, dict) and isinstance(kept, dict):
+            gone = [f"{path}.{name}" for name in written.keys() - kept.keys()]
+            return gone + [
+                each
+                for name in written.keys() & kept.keys()
+                for each in lost(written[name], kept[name], f"{path}.{name}")
+            ]
+        if isinstance(written, list) and isinstance(kept, list) and len(written) == len(kept):
+            return [
+                each
+                for number, pair in enumerate(zip(written, kept, strict=True))
+                for each in lost(*pair, f"{path}[{number}]")
+            ]
+        return [] if written == kept else [path]
+
+    for values in ({}, {"scope": "namespaced"}, asked):
+        for each in render({**values, "fullnameOverride": "kept"}):
+            if "namespace" in each["metadata"]:
+                each["metadata"]["namespace"] = namespace
+            taken = server.kubectl("create", "--dry-run=server", "-f", "-", "-o", "json", stdin=json.dumps(each)).stdout
+            assert lost(each, json.loads(taken), each["kind"]) == []
+
+
 def test_a_release_lives_and_leaves_only_what_was_asked_to_stay(
     server: Cluster, helm: Helm, chart: Path, namespace: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from cleanrl_operator.desired import tensorboard
 from cleanrl_operator.gateway.certificates import SECRET_NAME
+from cleanrl_operator.run import Run
 from cleanrl_operator.settings import ENV_PREFIX, Settings
 
 PROJECT = Path(__file__).parents[3]
@@ -80,18 +82,16 @@ def test_the_operator_is_told_only_what_it_knows(render: Render) -> None:
     drifted = {
         name
         for name, value in same.items()
-        if name not in chosen and str(defaults[name.lower()] or "").lower() != str(value).lower().removesuffix("false")
+        if name not in chosen and str(defaults[name.lower()]).lower() != str(value).lower()
     }
     assert not drifted, "the chart's defaults and the operator's own differ"
 
 
-def test_a_value_that_is_empty_is_not_the_operators_default(render: Render) -> None:
-    container = of_kind(render({"tensorboard": {"basePath": ""}}), "Deployment")["spec"]["template"]["spec"][
-        "containers"
-    ][0]
-    settings = Settings.from_env({each["name"]: each.get("value", "from-the-pod") for each in container["env"]})
-    assert settings.tensorboard_base_path == "", "boards are right below the host, as asked for"
-    assert (settings.namespaces, settings.images) == ((), {})
+def test_boards_may_be_right_below_the_host(render: Render, make_run: Callable[[], Run]) -> None:
+    deployment = of_kind(render({"tensorboard": {"basePath": ""}}), "Deployment")
+    environment = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    settings = Settings.from_env({each["name"]: each.get("value", "from-the-pod") for each in environment})
+    assert tensorboard.base_path(make_run(), settings) == "/ns/run"
 
 
 def test_service_links_can_not_be_taken_for_settings(render: Render) -> None:

@@ -52,13 +52,9 @@ def test_series_of_runs_keep_their_own_namespace_and_workers_get_the_name_of_the
     assert relabeling == {"sourceLabels": ["__meta_kubernetes_pod_label_mosaic_dev_run"], "targetLabel": "run"}
 
 
-def test_each_installation_scrapes_its_own_workers_only(render: Render) -> None:
+def test_each_installation_scrapes_its_own_workers_only(render: Render, make_run: Callable[..., Run]) -> None:
     def labels(operator_class: str) -> dict[str, str]:
-        metadata = {"namespace": "ns", "name": "run", "uid": "u", "resourceVersion": "1"}
-        metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
-        spec = {"algo": "ppo", "envId": "CartPole-v1", "totalTimesteps": 1000}
-        given = {"operatorClass": operator_class} if operator_class else {}
-        built = pod.build(Run.parse({"metadata": metadata, "spec": spec | given}), Settings())
+        built = pod.build(make_run(**({"operatorClass": operator_class} if operator_class else {})), Settings())
         return dict(built["metadata"]["labels"])
 
     def scraped(operator_class: str, pod_labels: dict[str, str]) -> bool:
