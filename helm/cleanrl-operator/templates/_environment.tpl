@@ -55,7 +55,8 @@
 {{- range $name, $value := $settings }}
 {{- /* A number from a file of values is a floating-point one, which is written with an exponent from a million on. */}}
 {{- $text := ternary ($value | int64 | toString) ($value | toString) (kindIs "float64" $value) }}
-{{- if ne $text "" }}
+{{- /* What somebody has left empty in a file of values is no value at all: then the operator's own default counts. */}}
+{{- if not (or (kindIs "invalid" $value) (eq $text "")) }}
 - {name: CLEANRL_OPERATOR_{{ $name }}, value: {{ $text | quote }}}
 {{- end }}
 {{- end }}

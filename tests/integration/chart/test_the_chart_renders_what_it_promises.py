@@ -94,6 +94,20 @@ def test_boards_may_be_right_below_the_host(render: Render, make_run: Callable[[
     assert tensorboard.base_path(make_run(), settings) == "/ns/run"
 
 
+def test_a_value_that_is_left_empty_is_the_default(render: Render) -> None:
+    empty = {
+        "operatorClass": None,
+        "logLevel": None,
+        "worker": {"graceSeconds": None, "wheelCache": {"indexUrl": None}},
+    }
+    given, usual = (
+        of_kind(render(values), "Deployment")["spec"]["template"]["spec"]["containers"][0]["env"]
+        for values in (empty, {})
+    )
+    settings = [Settings.from_env({each["name"]: each.get("value", "x") for each in env}) for env in (given, usual)]
+    assert settings[0] == settings[1]
+
+
 def test_service_links_can_not_be_taken_for_settings(render: Render) -> None:
     assert of_kind(render(), "Deployment")["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
