@@ -244,6 +244,10 @@ def test_a_large_number_is_written_as_one(render: Render) -> None:
         ({"image": {"tag": 1}}, "image.tag"),
         ({"crds": {"keep": "yes"}}, "crds.keep"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name has to say"),
+        ({"scope": None}, "missing property 'scope'"),
+        ({"worker": None}, "missing property 'worker'"),
+        ({"admissionPolicy": {"enabled": None}}, "missing property 'enabled'"),
+        ({"crds": {"install": None}}, "missing property 'install'"),
     ],
     ids=str,
 )
