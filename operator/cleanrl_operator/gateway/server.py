@@ -37,6 +37,8 @@ Context = Any  # grpc.aio.ServicerContext; grpc has no types
 MOST_STREAMS = 20_000
 MOST_REVIEWS = 50
 """Tokens that are verified at once: half of the connections to the API server are for others, such as who renews the lease."""
+COUNTED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT)
+"""What is held against a caller: no healthy worker hears it again and again."""
 LOOK_SECONDS = 60.0
 """How often a stream looks whether its worker has earned credits, and acknowledges figures and heartbeats, while nothing else
 happens: of a thousand workers that talk all the time each gets one answer to several of them."""
@@ -67,7 +69,7 @@ class Gateway(rpc.SessionServiceServicer):
         self._run_by_id = run_by_id
         self._clock = clock
         self._refused, self._called = Callers(), Callers()
-        """Who was refused, by address, and who called at all, by the digest of the token."""
+        """Who was refused, by address, and who called at all: to register by the token's digest, for a stream by the pod."""
         self._reviews = asyncio.Semaphore(MOST_REVIEWS)
         self.refusals: Counter[str] = Counter()
         """What was refused, by gRPC code."""
@@ -77,6 +79,7 @@ class Gateway(rpc.SessionServiceServicer):
         self, request: pb.RegisterWorkerRequest | None, context: Context
     ) -> pb.RegisterWorkerReply:
         """See proto/session.proto."""
+        await self._hold_back(context, self._refused, address(context.peer()))
         if request is None:
             await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "these bytes are no message of the protocol")
         run, pod_uid = await self._admit(request, context)
@@ -178,7 +181,8 @@ class Gateway(rpc.SessionServiceServicer):
         token = bearer.removeprefix("Bearer ")
         try:
             async with self._reviews:  # of a thousand calls at once most are turned away when their turn comes
-                await self._count_call(context, token)
+                await self._hold_back(context, self._refused, address(context.peer()))
+                await self._count_call(context, hashlib.sha256(token.encode(errors="replace")).hexdigest())
                 identity = await self._verifier.verify(token)
         except NotProven as error:
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
@@ -204,20 +208,22 @@ class Gateway(rpc.SessionServiceServicer):
         run = self._run_by_id(identity.namespace, request.run_id)
         return run is not None and 0 < request.attempt <= run.status.attempt
 
-    async def _count_call(self, context: Context, token: str) -> None:
+    async def _hold_back(self, context: Context, callers: Callers, caller: str) -> None:
         """Turn away who calls too often, before it costs more."""
-        now, whose = self._clock(), hashlib.sha256(token.encode(errors="replace")).hexdigest()
-        if self._refused.too_often(address(context.peer()), now) or self._called.too_often(whose, now):
+        if callers.too_often(caller, self._clock()):
             await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls lately: wait a while")
-        self._called.note(whose, now)
+
+    async def _count_call(self, context: Context, whose: str) -> None:
+        await self._hold_back(context, self._called, whose)
+        self._called.note(whose, self._clock())
 
     async def _resume(self, context: Context) -> Session:
-        token = _metadata(context).get(limits.SESSION_METADATA_KEY, "")
-        await self._count_call(context, token)
         try:
-            run_uid, pod_uid = self._tokens.verify(token)
+            run_uid, pod_uid = self._tokens.verify(_metadata(context).get(limits.SESSION_METADATA_KEY, ""))
         except NotProven as error:
+            await self._hold_back(context, self._refused, address(context.peer()))
             await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
+        await self._count_call(context, pod_uid)  # whoever shares its address with a stranger is not judged by that
         session = self._book.find(run_uid, pod_uid)
         run = self._run_by_uid(run_uid)
         if session is None or run is None or run.status.pod_uid != pod_uid:
@@ -237,7 +243,7 @@ class Gateway(rpc.SessionServiceServicer):
         it too, exception and call hold each other for good, ten kilobytes each time.
         """
         self.refusals[code.name] += 1
-        if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        if code in COUNTED:
             self._refused.note(address(context.peer()), self._clock())
         # A flood is counted; were each call of it told, it would fill the log as well.
         level = logging.DEBUG if code is grpc.StatusCode.RESOURCE_EXHAUSTED else logging.WARNING
