@@ -46,9 +46,9 @@ def helm_program() -> Path:
 def render(helm_program: Path, chart: Path) -> Callable[..., list[dict[str, Any]]]:
     """The objects that some values make, without any cluster. A refusal raises AssertionError with helm's own words."""
 
-    def objects(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    def objects(values: dict[str, Any] | None = None, namespace: str = "cleanrl-system") -> list[dict[str, Any]]:
         answer = subprocess.run(
-            [helm_program, "template", "cleanrl", chart, "-n", "cleanrl-system", "-f", "-"],
+            [helm_program, "template", "cleanrl", chart, "-n", namespace, "-f", "-"],
             input=json.dumps(values or {}),
             capture_output=True,
             text=True,

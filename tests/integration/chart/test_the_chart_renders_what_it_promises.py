@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -227,6 +228,16 @@ def test_a_large_number_is_written_as_one(render: Render) -> None:
     objects = render({"worker": {"userId": 1000650000}})
     container = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
     assert Settings.from_env({each["name"]: each.get("value", "x") for each in container["env"]}).user_id == 1000650000
+
+
+def test_a_namespace_may_be_a_number(render: Render) -> None:
+    """One for each customer's, for example: where it is not quoted, the API server refuses the object."""
+    monitoring = {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}, "rules": {"enabled": True}}
+    monitoring["dashboards"] = {"enabled": True}
+    for scope in ("cluster", "namespaced"):
+        numbered = render({"scope": scope, "monitoring": monitoring}, namespace="12345")
+        named = render({"scope": scope, "monitoring": monitoring}, namespace="customer")
+        assert json.dumps(numbered) == json.dumps(named).replace("customer", "12345"), "texts, in the same places"
 
 
 @pytest.mark.parametrize(
