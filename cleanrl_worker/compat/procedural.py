@@ -35,6 +35,11 @@ class ProceduralGenerationWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self.episode_number = 0
         self._draws = np.random.default_rng(draw_seed)
 
+    @property
+    def spec(self) -> Any:  # type: ignore[override] # as in gymnasium's own Wrapper
+        """Without this wrapper: what is made again from it gets one of its own."""
+        return self.env.spec
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         del seed  # this wrapper is the one that decides
         if not self.procedural:

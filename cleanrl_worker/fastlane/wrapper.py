@@ -43,6 +43,11 @@ class FastLaneTelemetryWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self._return = 0.0
         self._length = 0
 
+    @property
+    def spec(self) -> Any:  # type: ignore[override] # as in gymnasium's own Wrapper
+        """Without this wrapper: what is made again from it gets one of its own."""
+        return self.env.spec
+
     def reset(self, **kwargs: Any) -> Any:
         self._return, self._length = 0.0, 0
         if self.slot == 0:

@@ -60,7 +60,7 @@ def test_steps_are_those_of_the_training_loop(run_script: RunScript, run_id: str
 
 
 def test_steps_go_on_counting_in_a_script_of_two_phases(run_script: RunScript, run_id: str) -> None:
-    done = run_script("two_phases_like.py", **FASTLANE)
+    done = run_script("two_phases_like.py", **FASTLANE, CLEANRL_PROCEDURAL_GENERATION="1")
     assert done.returncode == 0, done.stderr
     found = metrics.read(run_id)
     assert found is not None and found.env_steps == 70

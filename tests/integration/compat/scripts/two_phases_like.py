@@ -14,7 +14,8 @@ def play(steps):
         envs.step(envs.action_space.sample())
 
 
-print("limit", gym.make("MountainCar-v0")._max_episode_steps)
+first = gym.make("MountainCar-v0")
+print("limit", gym.make(first.spec)._max_episode_steps)
 envs = gym.vector.SyncVectorEnv([lambda: Skip(gym.make("MountainCar-v0"))])
 envs.reset(seed=1)
 play(30)
