@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -58,7 +59,10 @@ class FastLaneTelemetryWrapper(gym.Wrapper[Any, Any, Any, Any]):
         result = self.env.step(action)
         _, reward, terminated, truncated, _ = result
         lane = self._lane
-        self._return += float(reward)
+        try:
+            self._return += float(reward)
+        except (TypeError, ValueError):  # several objectives or players: there is no one return
+            self._return = math.nan
         self._length += 1
         lane.publisher.step(1 if lane.vector() is None else 0, reward)
         if terminated or truncated:
