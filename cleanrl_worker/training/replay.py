@@ -95,11 +95,11 @@ class Replay(Ring):
 
 
 def make_replay(run: Run, envs: Envs) -> Replay:
-    """The run's replay buffer, kept in its checkpoints. Flags that leave nothing to learn from are refused here.
+    """The run's replay buffer, kept in its checkpoints. Flags that can't be are refused here.
 
     Reads `buffer_size`, `batch_size`, `learning_starts`, `total_timesteps` and the frequencies among the run's flags.
     """
-    check_flags(run.args)
+    check_flags(run)
     fields = transition_fields(envs.obs_shape, () if envs.discrete else envs.single_action_space.shape, envs.obs_dtype)
     capacity = max(run.args.buffer_size // envs.num_envs, 1) * envs.num_envs
     reserve(run, ring_bytes(capacity, fields), capacity)
@@ -108,18 +108,20 @@ def make_replay(run: Run, envs: Envs) -> Replay:
     return replay
 
 
-def check_flags(args: Any) -> None:
-    """Refuse flags that leave nothing to learn from."""
+def check_flags(run: Run) -> None:
+    """Refuse flags that can't be, and warn of a run too short to learn in: it makes its steps, as upstream's does."""
+    args = run.args
     counts = ("buffer_size", "batch_size", "n_step")
     periods = ("train_frequency", "update_frequency", "policy_frequency", "target_network_frequency")
     for name in (*counts, *periods):
         if getattr(args, name, 1) < 1:
             raise BadConfig(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}.")
     if args.learning_starts >= args.total_timesteps:
-        raise BadConfig(
+        run.caveat = (
             f"--learning-starts {args.learning_starts} leaves nothing of --total-timesteps {args.total_timesteps} to learn "
-            "in: lower the first or raise the second."
+            "in, and the policy stays as it began: lower the first or raise the second."
         )
+        run.note(run.caveat, level="warning")
 
 
 def reserve(run: Run, needed: int, capacity: int) -> None:

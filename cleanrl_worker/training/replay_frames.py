@@ -348,7 +348,7 @@ def make_prioritised_replay(run: Run, envs: Envs) -> PrioritisedFrameReplay:
 
 
 def _checked_capacity(run: Run, envs: Envs) -> int:
-    check_flags(run.args)
+    check_flags(run)
     capacity: int = run.args.buffer_size
     reserve(run, frame_replay_bytes(capacity, envs.obs_shape), capacity)
     return capacity

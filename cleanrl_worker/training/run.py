@@ -149,6 +149,8 @@ class Run:
             raise BadConfig(f"--seed must be at least 0, not {args.seed}.")
         self.rng = np.random.default_rng(args.seed)
         """The generator for everything an algorithm draws in NumPy."""
+        self.caveat: str | None = None
+        """What is to be said of its end besides that all steps were done."""
         self.resumed = False
         self.envs: Any = None
         self._stage: int | None = None
@@ -357,6 +359,7 @@ class Run:
         facts = {
             "step": self.step,
             "model": path and checkpoints.relative(path, self.base),
+            **({"message": f"The run did all its steps. {self.caveat}"} if self.caveat else {}),
             **self._unfinished_course(),
         }
         self.link.emit("finished", **facts)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from typing import Any
 
 import pytest
+
+from cleanrl_worker import link
 
 VALUE = ("dqn", "c51", "pqn")
 ACTOR = ("ddpg_continuous_action", "td3_continuous_action", "sac_continuous_action")
@@ -18,7 +22,6 @@ CASES = [
     *((algo, "--env-id UnboundedContinuous-v0", ["finite bounds"]) for algo in ACTOR),
     *((algo, "--num-envs 2", ["--num-envs 1"]) for algo in ("dqn", "c51")),
     *((algo, "--num-envs 0", ["--num-envs"]) for algo in ("pqn", "td3_continuous_action", "sac_continuous_action")),
-    *((algo, "--total-timesteps 500 --learning-starts 500", ["--learning-starts 500", "lower"]) for algo in REPLAY),
     *((algo, "--buffer-size 0", ["--buffer-size must be at least 1"]) for algo in REPLAY),
     *((algo, "--batch-size 0", ["--batch-size must be at least 1"]) for algo in REPLAY),
     *((algo, "--buffer-size 1000000000000", ["GiB", "Set --buffer-size to"]) for algo in REPLAY),
@@ -40,6 +43,21 @@ def test_refused(algo: str, flags: str, words: list[str], run: Any, capsys: pyte
     for word in words:
         assert word in message
     assert not list(ended.folder.glob("runs/*")), "a refused run leaves nothing behind"
+
+
+@pytest.mark.parametrize("algo", REPLAY)
+def test_a_run_too_short_to_learn_in_makes_its_steps_and_says_so(
+    algo: str, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+    fits = "Pendulum-v1" if algo in ACTOR else "CartPole-v1"
+    flags = f"--env-id {fits} --total-timesteps 50 --learning-starts 50 --save-model"
+    ended = run(algo, flags, **{link.ENV_FD: str(theirs.detach())})
+    assert ended.exit_code == 0
+    assert ended.checkpoint.step == 50
+    with ours, ours.makefile() as lines:
+        (finished,) = [fact for fact in map(json.loads, lines) if fact["kind"] == "finished"]
+    assert "--learning-starts 50 leaves nothing" in finished["message"]
 
 
 @pytest.mark.parametrize("algo", [*VALUE, *ACTOR])

@@ -29,7 +29,6 @@ CASES = [
     *((algo, "--env-id CartPole-v1", ["not an Atari game"]) for algo in ("dqn_atari", "sac_atari", "rainbow_atari")),
     ("dqn_atari", "--env-id BreakoutNoFrameskip-v5", ["did you mean", "BreakoutNoFrameskip-v4"]),
     ("dqn_atari", "--buffer-size 100000000000", ["GiB", "Set --buffer-size to"]),
-    ("dqn_atari", "--learning-starts 500 --total-timesteps 500", ["--learning-starts 500", "lower"]),
     ("sac_atari", "--update-frequency 0", ["--update-frequency must be at least 1"]),
     ("rainbow_atari", "--n-step 0", ["--n-step must be at least 1"]),
     ("rainbow_atari", "--n-atoms 1", ["--n-atoms"]),
