@@ -97,7 +97,7 @@ def _fastlane(config: CleanRLWorkerConfig, algorithm: Algorithm, env: Mapping[st
     limit = flags.whole(_first(extras.get("fastlane_grid_limit"), env.get("GYM_GUI_FASTLANE_GRID_LIMIT"), count))
     return {
         "CLEANRL_NUM_ENVS": str(count),
-        "GYM_GUI_FASTLANE_ONLY": env.get("GYM_GUI_FASTLANE_ONLY", "1") if on is None else "1" if on else "0",
+        "GYM_GUI_FASTLANE_ONLY": _first(env.get("GYM_GUI_FASTLANE_ONLY"), "1") if on is None else "1" if on else "0",
         "GYM_GUI_FASTLANE_SLOT": _first(extras.get("fastlane_slot"), env.get("GYM_GUI_FASTLANE_SLOT"), 0),
         "GYM_GUI_FASTLANE_VIDEO_MODE": _first(
             extras.get("fastlane_video_mode"), env.get("GYM_GUI_FASTLANE_VIDEO_MODE"), "single"
@@ -158,4 +158,5 @@ def _video(env: dict[str, str], config: CleanRLWorkerConfig, folder: RunFolder) 
 
 
 def _first(*values: Any) -> str:
-    return str(next(value for value in values if value is not None))
+    """The first that says something: a variable that is set to nothing does not."""
+    return str(next(value for value in values if value not in (None, "")))

@@ -89,7 +89,7 @@ def resolve(
     )
     if not enabled:
         # A script that calls W&B all the same must not wait for a server or ask for a key.
-        mode = environ.get("WANDB_MODE", "offline")
+        mode = environ.get("WANDB_MODE") or "offline"
         return Plan(False, mode, {"WANDB_MODE": mode}, entity, project)
     folder = run_dir / "wandb"
     wandb_run = _text(extras.get("wandb_run_name")) or environ.get("WANDB_RUN_ID") or run_id

@@ -47,6 +47,10 @@ def test_the_defaults() -> None:
         "NO_PROXY": "127.0.0.1,localhost",
     }
     assert {name: env.get(name) for name in expected} == expected
+    blank = build(
+        {name: "" for name in expected if name.startswith(("GYM_GUI_", "CLEANRL_CHECKPOINT_", "CLEANRL_FASTLANE_"))}
+    )
+    assert {name: blank.get(name) for name in expected} == expected, "a variable that is set to nothing says nothing"
     for absent in ("CLEANRL_SEED", "CLEANRL_CONTINUE", "CLEANRL_RESUME_PATH", "MOSAIC_CAPTURE_VIDEO"):
         assert absent not in env
 
