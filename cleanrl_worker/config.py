@@ -358,17 +358,15 @@ class _Reader:
     def _merge_extras(self, given: Any) -> dict[str, Any]:
         if given is not None and not isinstance(given, Mapping):
             self.problems.append(f"extras: expected an object, got {show(given)}")
-        extras = {**_mapping(given), **_mapping(self.overrides.get("extras"))}
-        if "policy_path" in self.overrides:
-            extras["policy_path"] = self.overrides["policy_path"]
-        if "cuda" in self.overrides:
-            extras = {name: value for name, value in extras.items() if name not in ("use_cuda", "gpu")}
-            extras["cuda"] = self.overrides["cuda"]
+        extras = _without({**_mapping(given), **_mapping(self.overrides.get("extras"))}, self.overrides)
+        for name in ("policy_path", "cuda"):
+            if name in self.overrides:
+                extras[name] = self.overrides[name]
         if "wandb" in self.overrides:
             extras["track_wandb"] = self.overrides["wandb"]
         if "max_wallclock_minutes" in self.overrides:
             extras.pop("max_wallclock_minutes", None)
-        return _without(extras, self.overrides)
+        return extras
 
     def _override_job(self, job: dict[str, Any]) -> None:
         if "gpus" in self.overrides:
@@ -573,8 +571,10 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without(extras: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The extras but for the run's own fields that a flag has a newer word for."""
+    """The extras but for what a flag has a newer word for: the run's own fields, and whether it uses a GPU."""
     said = [name for name in _SAID_ONCE if overrides.get(name) is not None]
+    if any(overrides.get(name) is not None for name in ("cuda", "gpus")):
+        said += ["cuda", "use_cuda", "gpu"]
     kept = {name: value for name, value in extras.items() if flags.canonical(str(name)) not in said}
     if isinstance(kept.get("algo_params"), Mapping):
         params = kept["algo_params"]

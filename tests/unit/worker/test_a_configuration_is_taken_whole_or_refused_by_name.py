@@ -301,6 +301,15 @@ def test_the_gpu_is_used_only_when_asked_for(extras: dict[str, Any], gpus: int, 
     assert read({**FLAT, "extras": extras, "resources": {"gpus": {"requested": gpus}}}).cuda is cuda
 
 
+@pytest.mark.parametrize("extras", [{"cuda": True}, {"gpu": True}, {"algo_params": {"cuda": True}}])
+@pytest.mark.parametrize(
+    ("overrides", "cuda"),
+    [({"cuda": False}, False), ({"gpus": "0"}, False), ({"gpus": 1, "cuda": False}, False), ({"gpus": 1}, True)],
+)
+def test_a_flag_decides_about_the_gpu(extras: dict[str, Any], overrides: dict[str, Any], cuda: bool) -> None:
+    assert read({**FLAT, "extras": extras}, **overrides).cuda is cuda
+
+
 def test_the_tightest_time_limit_counts() -> None:
     both = {**FLAT, "max_wallclock_minutes": 10, "schedule": {"max_duration_seconds": 30, "max_steps": 5}}
     assert read(both).max_wallclock_seconds == 30
