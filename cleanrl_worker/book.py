@@ -201,7 +201,7 @@ class Book:
             self._enter("FAULT")
         self._enter("TERM")
         actions: tuple[Callable[[], None], ...] = (
-            self._look_at_shared_figures,
+            lambda: self._look_at_shared_figures(last=True),
             self._look_for_link,
             self._flush_scalars,
             lambda: self._final_event(ending, left),
@@ -256,14 +256,14 @@ class Book:
 
     # -- facts
 
-    def _look_at_shared_figures(self) -> None:
+    def _look_at_shared_figures(self, *, last: bool = False) -> None:
         """A script that does not speak to us counts its steps in shared memory, where its `gym.make` is ours, and says
         the rest to TensorBoard.
         """
         if not self._mute:
             return
         snapshot = self._shared.read() or metrics.Snapshot()
-        told = self._event_files.poll() if self._event_files is not None else bridge.Figures()
+        told = self._event_files.poll(last=last) if self._event_files is not None else bridge.Figures()
         step = max(snapshot.env_steps, told.step or 0)
         if not step and not told.values:
             return

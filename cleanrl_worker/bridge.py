@@ -33,6 +33,8 @@ LOOK_SECONDS = 5.0
 """How often new files are looked for."""
 MAX_POLL_BYTES = 256 * 1024
 """Some tens of milliseconds of work, and more than any script writes in a second that also trains."""
+LAST_POLLS = 64
+"""So much is read at once when nothing more will be written: a writer that is closed writes what it had kept for minutes."""
 MAX_RECORD_BYTES = 4096
 """Larger records hold texts, pictures and histograms; they are passed over unread."""
 MAX_FILES = 32
@@ -79,19 +81,26 @@ class EventFiles:
         self._rate_from: tuple[float, int] | None = None
         self._earlier = frozenset(self._found())
 
-    def poll(self) -> Figures:
-        """Read what has been added since the last call."""
+    def poll(self, *, last: bool = False) -> Figures:
+        """Read what has been added since the last call. `last`: the writers have ended, and their newest files count too."""
         now = self._clock()
-        if now - self._looked_at >= LOOK_SECONDS:
+        if last or now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
             for path in self._found():
                 if path not in self._earlier and len(self._files) < MAX_FILES:
                     self._files.setdefault(path, _Followed(path))
+        polls = LAST_POLLS if last else 1
+        while polls > 0 and self._read_some():
+            polls -= 1
+        return self._figures
+
+    def _read_some(self) -> int:
+        """Returns how many bytes were read."""
         budget = MAX_POLL_BYTES
         for file in reversed(list(self._files.values())):  # the newest first: it is the one that grows
             if not file.damaged and budget > 0:
                 budget -= self._follow(file, budget)
-        return self._figures
+        return MAX_POLL_BYTES - budget
 
     def _found(self) -> list[Path]:
         left = MAX_ENTRIES

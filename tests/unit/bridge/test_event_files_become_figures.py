@@ -168,6 +168,19 @@ def test_one_poll_reads_no_more_than_its_share_and_the_rest_follows(
     assert steps[-1] == 100
 
 
+def test_the_last_poll_finds_new_files_and_reads_them_to_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that is over within seconds, and a writer that wrote when it was closed."""
+    monkeypatch.setattr(bridge, "MAX_POLL_BYTES", 200)
+    files = EventFiles([tmp_path], lambda: 1.0)
+    assert files.poll().step is None
+    put(tmp_path, b"".join(record(event("charts/episodic_return", step, step)) for step in range(1, 41)))
+    assert files.poll().step is None, "it is not time to look for files yet"
+    figures = files.poll(last=True)
+    assert (figures.step, figures.episodes, figures.values) == (40, 40, {"charts/episodic_return": 40.0})
+
+
 def test_links_fifos_and_crowds_are_left_alone(tmp_path: Path) -> None:
     secret = tmp_path / "elsewhere"
     put(secret, record(event("secret", 1.0, 1)))
