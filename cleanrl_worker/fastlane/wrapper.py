@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import threading
 import weakref
 from collections.abc import Callable
@@ -57,15 +56,12 @@ class FastLaneTelemetryWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         result = self.env.step(action)
-        _, reward, terminated, truncated, _ = result
+        reward, *ended = result[1:-1]  # two words for the end, one in gym's days
         lane = self._lane
-        try:
-            self._return += float(reward)
-        except (TypeError, ValueError):  # several objectives or players: there is no one return
-            self._return = math.nan
+        self._return += _number(reward)
         self._length += 1
         lane.publisher.step(1 if lane.vector() is None else 0, reward)
-        if terminated or truncated:
+        if any(map(_is_true, ended)):
             lane.publisher.episode(self._return, self._length)
         if self._shown and lane.publisher.frame_due():
             self._show()
@@ -95,6 +91,18 @@ class FastLaneTelemetryWrapper(gym.Wrapper[Any, Any, Any, Any]):
         except Exception as error:  # noqa: BLE001 - foreign code (no display, no OpenGL), and no picture is worth a run
             log.warning("FastLane cannot show environment %d: %s: %s", self.slot, type(error).__name__, error)
             return None
+
+
+def _number(reward: Any) -> float:
+    """NaN for what is none: several rewards at once, say. Whether that is right is the script's business."""
+    try:
+        return float(reward.item() if hasattr(reward, "item") else reward)
+    except (TypeError, ValueError, RuntimeError):
+        return float("nan")
+
+
+def _is_true(ended: Any) -> bool:
+    return ended is True or _number(ended) == 1.0
 
 
 class _Lane:
