@@ -9,6 +9,7 @@ of what they wrap; here they do.
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -206,7 +207,8 @@ def _adapt_init(wrapper: Any, adapt: Any) -> None:
 
 
 def patch_core(core: Any) -> None:
-    """A wrapper answers for the attributes of the environment inside it, as it did up to 0.29.
+    """A wrapper answers for the attributes of the environment inside it, as it did up to 0.29. It has them no more than before:
+    what a script sets by name (`set_wrapper_attr`, a vector's `set_attr`) reaches the one that has it.
 
     The worker's own wrappers answer for private ones too: without them a script is given `TimeLimit` itself, and many ask
     it for `_max_episode_steps`.
@@ -218,7 +220,16 @@ def patch_core(core: Any) -> None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.env, name)
 
+    original = core.Wrapper.set_wrapper_attr
+
+    def set_wrapper_attr(self: Any, name: str, value: Any, *, force: bool = True) -> bool:
+        own = inspect.getattr_static(self, name, self) is not self
+        if not own and self.env.set_wrapper_attr(name, value, force=False):
+            return True
+        return bool((own or force) and original(self, name, value, force=force))
+
     core.Wrapper.__getattr__ = __getattr__
+    core.Wrapper.set_wrapper_attr = set_wrapper_attr
 
 
 def patch_record_video(rendering: Any) -> None:

@@ -46,7 +46,10 @@ def test_a_script_for_1_x_that_leaves_resets_out_learns_from_whole_episodes(run_
 def test_a_script_for_1_x_finds_its_vectors_as_1_x_makes_them(run_script: RunScript) -> None:
     done = run_script("vector_wrappers_like.py")
     assert len(returns(done)) > 5
-    assert done.stdout.splitlines()[-1] == "ended ['final_info', 'final_obs']"
+    assert done.stdout.splitlines()[-2:] == [
+        "mass [3.0, 4.0] (3.0, 4.0) (1, 1)",
+        "ended ['final_info', 'final_obs']",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,11 @@ for _ in range(60):
         print("return", *infos["episode"]["r"][infos["_episode"]])
 envs.close()
 
+heavier = gym.vector.SyncVectorEnv([lambda: gym.wrappers.TimeLimit(gym.make("CartPole-v1"), 9)] * 2)
+heavier.set_attr("masscart", [3.0, 4.0])
+heavier.set_attr("new", 1)
+print("mass", [env.unwrapped.masscart for env in heavier.envs], heavier.get_attr("masscart"), heavier.get_attr("new"))
+
 explicit = gym.vector.SyncVectorEnv(
     [lambda: gym.make("CartPole-v1", max_episode_steps=5)], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP
 )
