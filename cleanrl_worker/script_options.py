@@ -3,7 +3,8 @@
     p.add_argument("--n_envs", type=int)                  -> --n_envs=8, never --n-envs=8
     p.add_argument("--save-model", action="store_true")   -> --save-model, never --save-model=True
 
-Nothing is run or imported. What stands elsewhere than in the script is not seen, and spelt as upstream does.
+Nothing is run or imported. The files of its checkout that the script imports count with it. What is not found is spelt as
+upstream does.
 """
 
 from __future__ import annotations
@@ -34,18 +35,31 @@ class Option:
         return [f"{self.spelling}={on}"]
 
 
-def read(script: Path) -> Mapping[str, Option] | None:
+def read(script: Path, checkout: Path) -> Mapping[str, Option] | None:
     """The options that the script tells argparse, by name with underscores; None when it does not read its flags so.
 
-    A script that imports tyro as well uses argparse for something else.
+    A script that imports tyro as well uses argparse for something else. One that imports neither leaves it to another file.
     """
-    try:
-        tree = ast.parse(script.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):  # it can't be started either, and that says why
-        return None
-    if _imported(tree) != {"argparse"}:
+    from cleanrl_worker.compat.requirements import local_sources  # only foreign scripts pay for it
+
+    own, *others = [_parsed(source) for source in local_sources(script, [script.parent, checkout])]
+    said = _imported(own) or {module for tree in others for module in _imported(tree)}
+    if said != {"argparse"}:
         return None
     options: dict[str, Option] = {}
+    for tree in (own, *others):
+        _collect(tree, options)
+    return options
+
+
+def _parsed(source: Path) -> ast.Module:
+    try:
+        return ast.parse(source.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):  # running it gives the better error
+        return ast.Module([], [])
+
+
+def _collect(tree: ast.Module, options: dict[str, Option]) -> None:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "add_argument":
             continue
@@ -53,7 +67,6 @@ def read(script: Path) -> Mapping[str, Option] | None:
         for spelling in map(_word, node.args):
             if spelling.startswith("--"):
                 options.setdefault(spelling.removeprefix("--").replace("-", "_"), Option(spelling, action))
-    return options
 
 
 def _imported(tree: ast.Module) -> set[str]:

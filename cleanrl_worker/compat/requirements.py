@@ -50,16 +50,9 @@ def foreign_requirements(script: str | Path, checkout: str | Path | None = None)
     path = Path(script).resolve()
     roots = [path.parent, Path(checkout).resolve() if checkout else path.parent.parent]
     missing: dict[str, MissingModule] = {}
-    pending, seen = [path], set[Path]()
-    while pending:
-        source = pending.pop()
-        if source in seen:
-            continue
-        seen.add(source)
+    for source in local_sources(path, roots):
         for module in _imports(source):
-            local = _local_file(module, roots)
-            if local is not None:
-                pending.append(local)
+            if _local_file(module, roots) is not None:
                 continue
             top = module.partition(".")[0]
             here = _local_file(top, roots) or any(next((root / top).rglob("*.py"), None) for root in roots)
@@ -69,6 +62,17 @@ def foreign_requirements(script: str | Path, checkout: str | Path | None = None)
                 remedy = _NO_PACKAGE.get(top, f"python -m pip install {distribution}")
                 missing[top] = MissingModule(top, source.name, remedy)
     return sorted(missing.values(), key=lambda item: item.module)
+
+
+def local_sources(script: Path, roots: list[Path]) -> Iterator[Path]:
+    """The script, and the files below the roots that it imports, directly or by others."""
+    pending, seen = [script], set[Path]()
+    while pending:
+        source = pending.pop()
+        if source not in seen:
+            seen.add(source)
+            yield source
+            pending += [local for module in _imports(source) if (local := _local_file(module, roots)) is not None]
 
 
 def _imports(source: Path) -> Iterator[str]:

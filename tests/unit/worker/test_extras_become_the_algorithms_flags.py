@@ -128,10 +128,20 @@ def test_flags_are_spelt_as_the_script_itself_spells_them(
 ) -> None:
     (tmp_path / "cleanrl").mkdir()
     (tmp_path / "cleanrl" / "own.py").write_text(OWN_PARSER)
-    script = resolve("cleanrl.own", str(tmp_path))
-    built = build(script, seed=3, extras={"cuda": False, "algo_params": extras})
-    assert built[:4] == ["--gym-id=E-v0", "--total_timesteps=5", "--seed=3", "--cuda=False"]
-    assert built[4:] == words
+    (tmp_path / "cleanrl" / "flags_of_all.py").write_text(OWN_PARSER)
+    (tmp_path / "cleanrl" / "another.py").write_text("from flags_of_all import parse\n")
+    for name in ("own", "another"):
+        script = resolve(f"cleanrl.{name}", str(tmp_path))
+        built = build(script, seed=3, extras={"cuda": False, "algo_params": extras})
+        assert built[:4] == ["--gym-id=E-v0", "--total_timesteps=5", "--seed=3", "--cuda=False"]
+        assert built[4:] == words
+
+
+def test_a_script_that_reads_its_flags_with_tyro_may_import_others_that_use_argparse(tmp_path: Path) -> None:
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "helper.py").write_text(OWN_PARSER)
+    (tmp_path / "cleanrl" / "own.py").write_text("import tyro\nimport helper\n")
+    assert build(resolve("cleanrl.own", str(tmp_path)), extras={"algo_params": {"n_envs": 3}})[2:] == ["--n-envs=3"]
 
 
 def test_procedural_generation_is_a_flag_only_where_the_algorithm_has_it() -> None:
