@@ -162,6 +162,8 @@ def build(
         words += _switch(algorithm, "track", True)
     # An algorithm whose flags nobody knows is told only what was said in so many words.
     takes_cuda = "cuda" in schema if schema is not None else cuda or _said_no_to_cuda(extras)
+    if algorithm.options and "cuda" not in algorithm.options:  # somebody's own script of a name that is known
+        takes_cuda = False
     if takes_cuda:
         words += _switch(algorithm, "cuda", cuda)
     for _, name, value in parameters(extras):

@@ -137,6 +137,14 @@ def test_flags_are_spelt_as_the_script_itself_spells_them(
         assert built[4:] == words
 
 
+def test_a_script_of_a_known_name_is_given_no_flag_that_it_has_not(tmp_path: Path) -> None:
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "ppo.py").write_text(OWN_PARSER.replace("--cuda", "--device"))
+    for cuda in (False, True):
+        words = build(resolve("cleanrl.ppo", str(tmp_path)), cuda=cuda)
+        assert words == ["--gym-id=E-v0", "--total_timesteps=5"]
+
+
 def test_a_script_that_reads_its_flags_with_tyro_may_import_others_that_use_argparse(tmp_path: Path) -> None:
     (tmp_path / "cleanrl").mkdir()
     (tmp_path / "cleanrl" / "helper.py").write_text(OWN_PARSER)
