@@ -19,6 +19,7 @@ from cleanrl_worker.compat import (
     multi_agent,
     numpy_scalars,
     procgen_alias,
+    stable_baselines,
     tracking,
 )
 from cleanrl_worker.compat.hooks import Patch, apply_when_imported
@@ -44,6 +45,9 @@ PATCHES: tuple[Patch, ...] = (
     Patch("same-step autoreset (sync)", "gymnasium.vector.sync_vector_env", gymnasium029.patch_sync_vector),
     Patch("same-step autoreset (async)", "gymnasium.vector.async_vector_env", gymnasium029.patch_async_vector),
     Patch("envpool's gym interface", "envpool", gym_alias.patch_envpool),
+    Patch(
+        "stable-baselines3's vectors", "stable_baselines3.common.vec_env.base_vec_env", stable_baselines.patch_vector
+    ),
     Patch("stable-baselines3's replay", "stable_baselines3.common.buffers", models.patch_replay_buffer),
     Patch("concat_vec_envs_v1(base_class='gym')", "supersuit", multi_agent.patch_supersuit),
     Patch("ROMs for several players", "pettingzoo.atari.base_atari_env", multi_agent.patch_roms),
