@@ -52,27 +52,34 @@ class RunFolder:
 
     path: Path
     counter: Path | None = None
-    """Counts the folders that a script's phases have taken."""
+    """Counts the workers that a script has started, each of which takes a folder; None for any other run."""
+    number: int = 0
+    """Which of them this is."""
 
     @classmethod
     def choose(cls, run_id: str, mode: str, env: Mapping[str, str], given: Path | None = None) -> RunFolder:
         """`given`, else what the environment names, else the place of this run under the current directory."""
         named = given or env.get("CLEANRL_RUN_DIR")
-        if named is None and env.get(PHASES_DIR):
-            return cls._next_phase(Path(env[PHASES_DIR]).absolute())
+        if env.get(PHASES_DIR):
+            return cls._next_phase(Path(env[PHASES_DIR]).absolute(), named)
         named = named or env.get("MOSAIC_RUN_DIR")
         default = DEFAULT_ROOT / ("evals" if mode == "policy_eval" else "runs") / run_id
         return cls(Path(named or default).absolute())
 
     @classmethod
-    def _next_phase(cls, phases: Path) -> RunFolder:
-        """A worker that a script starts: the folders are numbered in the order of their starts."""
+    def _next_phase(cls, phases: Path, named: str | Path | None) -> RunFolder:
+        """A worker that a script starts: the folders are numbered in the order of the starts, whether or not one is named."""
         counter = phases / ".count"
         try:
             taken = int(counter.read_text())
         except (OSError, ValueError):
             taken = 0
-        return cls(phases / str(taken + 1), counter)
+        return cls(Path(named or phases / str(taken + 1)).absolute(), counter, taken + 1)
+
+    @property
+    def is_phase(self) -> bool:
+        """It lies among the folders of a script's phases: whose it is says the script, not a name."""
+        return self.counter is not None and self.path.parent == self.counter.parent
 
     @property
     def config(self) -> Path:
@@ -130,7 +137,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if self.counter is not None:
-                self.counter.write_text(self.path.name)
+                self.counter.write_text(str(self.number))
             lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise self._refusal(error) from None

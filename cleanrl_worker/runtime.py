@@ -185,7 +185,7 @@ class CleanRLWorkerRuntime:
     def _named_as_before(self, planned: Plan, history: History) -> Plan:
         """What goes on keeps its name, which its curves are filed under. Raises FinishedRunError for another run's folder."""
         named = self.config.run_id
-        made = self.config.run_id_made or planned.folder.counter is not None  # a phase is its script's, by its number
+        made = self.config.run_id_made or planned.folder.is_phase
         before = history.run_id or (planned.folder.saved_run_id if made else None)
         if before is None or before == named or not re.fullmatch(SAFE_ID, before):
             return planned

@@ -101,9 +101,12 @@ def test_only_a_scripts_header_knows_how_many_steps_it_takes(
     assert {figures["total"] for figures in ended.payloads("scalars")} == {total}
 
 
-def test_a_script_that_was_stopped_goes_on_in_the_phase_it_was_in(run: Any, stop_when: Any, tmp_path: Path) -> None:
-    """The second phase waits for a file, so that the stop surely falls into it; the first is not done again."""
-    body = PHASE.format(env_id="CartPole-v1", steps=512)
+@pytest.mark.parametrize("named", ["", ' --run-dir "$MOSAIC_RUN_DIR/phases/1"'])
+def test_a_script_that_was_stopped_goes_on_in_the_phase_it_was_in(
+    run: Any, stop_when: Any, tmp_path: Path, named: str
+) -> None:
+    """The second phase waits for a file, so that the stop surely falls into it; the first is not done again, but heard of."""
+    body = PHASE.format(env_id="CartPole-v1", steps=512).replace(" --env-id", f"{named} --env-id")
     body += f'while [ ! -e "{tmp_path}/go" ]; do sleep 0.1; done\n' + PHASE.format(env_id="Acrobot-v1", steps=512)
     extras = script(tmp_path, body.replace(" --env-id", ' --run-id "phase-$RANDOM" --env-id'))  # other names each time
     log = tmp_path / "run" / "events.jsonl"
