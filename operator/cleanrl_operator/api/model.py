@@ -8,7 +8,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-Quantity = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?([KEPTGM]i|[EPTGMkm])?$")]
+Quantity = Annotated[
+    str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?([KEPTGM]i|[EPTGMkm]|[eE][0-9]+)?$")
+]
 """An amount as Kubernetes writes it. There is no K and no ki: a kilobyte is k, a kibibyte Ki."""
 ANYTHING: dict[str, Any] = {"additionalProperties": {"x-kubernetes-preserve-unknown-fields": True}}
 """The schema of a map of any content. Not `preserve-unknown-fields` on the map itself: where two of those are compared, a key

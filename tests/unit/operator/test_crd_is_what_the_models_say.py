@@ -50,7 +50,10 @@ def test_the_requirement_sets_are_the_workers() -> None:
 @pytest.mark.parametrize(
     ("amount", "taken"),
     [
-        *((f"2{unit}", True) for unit in ("", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")),
+        *(
+            (f"2{unit}", True)
+            for unit in ("", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e9")
+        ),
         ("0.5Gi", True),
         *((text, False) for text in ("2K", "2ki", "2mi", "2GB", "2gi", "2 Gi", "-2Gi", ".5Gi", "lots", "")),
     ],
