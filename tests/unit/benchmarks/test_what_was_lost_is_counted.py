@@ -115,6 +115,8 @@ TRAINED = told(("training_started", 0), ("checkpoint_saved", 5000), ("run_comple
         ("loses its claim", True, {"outcome": "failed"}, None, []),
         ("loses its claim", True, {}, None, ["outcome"]),
         ("loses its claim", False, {"outcome": "failed"}, None, ["outcome"]),
+        ("has a full disk", False, {"outcome": "failed"}, None, []),
+        ("has a full disk", False, {}, None, ["outcome"]),
         ("is canceled", True, {"outcome": "canceled"}, TRAINED[:2], []),
         ("is canceled", False, {"outcome": "canceled"}, TRAINED[:2], ["outcome"]),
         (
