@@ -314,7 +314,7 @@ What to look at next:{setting}
     while that runs    http://localhost:6006
   the policy           kubectl -n {NAMESPACE} cp {READER}:/run-data/{policy} policy
   a hundred episodes   kubectl -n {NAMESPACE} apply -f examples/mode-policy-eval.yaml
-    when they are over kubectl -n {NAMESPACE} wait crr/{EVALUATION} --for=condition=Complete --timeout=2m
+    when they are over kubectl -n {NAMESPACE} wait crr/{EVALUATION} --for=condition=Complete --timeout=10m
     how good it is     kubectl -n {NAMESPACE} get crr
   the manifest         kubectl -n {NAMESPACE} exec {READER} -- cat /run-data/analytics.json
   remove everything    make demo-down
