@@ -184,7 +184,7 @@ def statuses(server: Cluster) -> Iterator[None]:
             for run in (run for run in listed if not run.get("status")):
                 place = ["-n", run["metadata"]["namespace"], run["metadata"]["name"]]
                 patch = ["--subresource=status", "--type=merge", "-p", json.dumps({"status": status})]
-                server.kubectl("patch", "cleanrlrun", *place, *patch)
+                server.kubectl("patch", "cleanrlrun", *place, *patch, check=False)  # it may have been deleted meanwhile
 
     keeper = threading.Thread(target=keep, daemon=True)
     keeper.start()
