@@ -154,7 +154,8 @@ def install_system_packages() -> None:
     """Install the Debian packages that are missing, or say once what will not work without them."""
     if shutil.which("dpkg-query") is None:
         return
-    missing = [name for name in SYSTEM_PACKAGES if not is_installed(name)]
+    there = installed_packages()
+    missing = [name for name in SYSTEM_PACKAGES if name not in there]
     if not missing:
         return
     why = "this is not root"
@@ -170,11 +171,15 @@ def install_system_packages() -> None:
     sys.stderr.write(f"setup: left out, since {why}: {' '.join(missing)} (for {uses})\n")
 
 
-def is_installed(package: str) -> bool:
-    """Whether dpkg knows the package as installed, also under the name that libraries have since times are of 64 bits."""
-    query = ["dpkg-query", "-W", "-f=${Status}\n", package, f"{package}t64"]
+def installed_packages() -> set[str]:
+    """What dpkg has installed, and what that stands in for: Debian 13 has libqt5core5t64, which provides libqt5core5a."""
+    query = ["dpkg-query", "-W", "-f=${db:Status-Status}\t${Package}\t${Provides}\n"]
     answer = subprocess.run(query, capture_output=True, text=True, check=False)
-    return any(line.endswith("ok installed") for line in answer.stdout.splitlines())
+    lines = [line.split("\t") for line in answer.stdout.splitlines()]
+    named = [
+        name for status, package, provides in lines if status == "installed" for name in (package, *provides.split(","))
+    ]
+    return {name.partition("(")[0].strip() for name in named}
 
 
 def can_install_packages() -> bool:

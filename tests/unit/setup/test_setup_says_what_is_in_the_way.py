@@ -86,7 +86,7 @@ def test_a_failed_install_is_tried_again_next_time(
 def test_without_root_missing_packages_are_named_once(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bootstrap, "is_installed", lambda _: False)
+    monkeypatch.setattr(bootstrap, "installed_packages", set)
     monkeypatch.setattr(bootstrap, "can_install_packages", lambda: False)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     bootstrap.install_system_packages()
@@ -102,7 +102,7 @@ def test_a_mirror_out_of_reach_keeps_nobody_from_the_rest(
     def broken(*_: object, **__: object) -> None:
         raise bootstrap.StepFailed("Debian's package lists failed with exit code 100")
 
-    monkeypatch.setattr(bootstrap, "is_installed", lambda _: False)
+    monkeypatch.setattr(bootstrap, "installed_packages", set)
     monkeypatch.setattr(bootstrap, "can_install_packages", lambda: True)
     monkeypatch.setattr(bootstrap, "run_step", broken)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
@@ -112,18 +112,19 @@ def test_a_mirror_out_of_reach_keeps_nobody_from_the_rest(
     assert "left out, since they could not be installed" in answer
 
 
-def test_a_library_is_also_known_by_its_newer_name(
+def test_a_library_is_also_known_by_what_stands_in_for_it(
     bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Debian 13 has libqt5gui5t64 for libqt5gui5: it would be installed again with every command."""
-    query = tmp_path / "dpkg-query"
-    query.write_text(
-        '#!/bin/sh\nfor name; do [ "$name" = libqt5gui5t64 ] && echo "install ok installed"; done; exit 1\n'
+    """Debian 13 has libqt5core5t64 for libqt5core5a: it would be installed again with every command."""
+    told = (
+        "installed\tlibqt5core5t64\tlibqt5core5a (= 5.15.15), qtbase-abi\nconfig-files\tjq\t\ninstalled\tprometheus\t\n"
     )
+    query = tmp_path / "dpkg-query"
+    query.write_text(f"#!/bin/sh\ncat <<'END'\n{told}END\n")
     query.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert bootstrap.is_installed("libqt5gui5")
-    assert not bootstrap.is_installed("jq")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert {"libqt5core5a", "libqt5core5t64", "prometheus"} <= bootstrap.installed_packages()
+    assert "jq" not in bootstrap.installed_packages()
 
 
 def test_a_home_that_can_not_be_written_is_said_with_the_way_out(
