@@ -381,7 +381,11 @@ def main() -> int:
 
 
 def _read(path: Path) -> list[Object]:
-    return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with suppress(ValueError):  # half a line: it was killed while it wrote
+            found.append(json.loads(line))
+    return found
 
 
 if __name__ == "__main__":

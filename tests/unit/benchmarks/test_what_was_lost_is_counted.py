@@ -275,6 +275,13 @@ def test_a_soak_is_judged_from_when_all_of_its_runs_live(load: Any) -> None:
     assert not next(figure for figure in soak.judge(rising) if figure.name == "memory, slope").good
 
 
+def test_a_soak_goes_on_with_a_record_whose_last_line_was_cut(load: Any, tmp_path: Path) -> None:
+    record = tmp_path / "soak.jsonl"
+    record.write_text('{"stretch": 1, "minute": 0.1}\n{"stretch": 1, "minute": 5.1}\n{"stretch": 1, "minu')
+    soak = load("soak")
+    assert soak.lasted(soak._read(record)) == {1: 5.0}
+
+
 @pytest.mark.parametrize("minutes", [0, 1, 3])
 def test_a_soak_too_short_to_judge_says_how_long_it_has_to_be(load: Any, minutes: int) -> None:
     """Its runs are still arriving: nothing was seen with all of them there."""
