@@ -534,7 +534,7 @@ def require_discrete_actions(envs: Envs, algo: str, instead: str) -> int:
     """The number of actions, or BadConfig that names an algorithm that fits."""
     if not envs.discrete:
         space = envs.single_action_space
-        use = f"use --algo {instead}, or" if isinstance(space, gym.spaces.Box) else "no algorithm takes those: use"
+        use = f"use --algo {instead}, or" if _is_continuous(space) else "no algorithm takes those: use"
         raise BadConfig(
             f"{algo} needs discrete actions, and this environment has {space}: {use} an environment with a Discrete action "
             "space."
@@ -546,6 +546,11 @@ def require_discrete_actions(envs: Envs, algo: str, instead: str) -> int:
     return int(envs.single_action_space.n)
 
 
+def _is_continuous(space: gym.Space[Any]) -> bool:
+    """A vector of real numbers, which is what the algorithms for continuous actions take."""
+    return isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating)
+
+
 def require_continuous_actions(envs: Envs, algo: str, instead: str, *, bounded: bool = False) -> int:
     """The size of the action vector, or BadConfig that names an algorithm that fits."""
     space = envs.single_action_space
@@ -555,7 +560,7 @@ def require_continuous_actions(envs: Envs, algo: str, instead: str, *, bounded: 
             f"{algo} needs continuous actions (a Box with one axis), and this environment has {space}: {use} an environment "
             "with a Box action space."
         )
-    if len(space.shape) != 1 or not np.issubdtype(space.dtype, np.floating):
+    if not _is_continuous(space):
         raise BadConfig(
             f"{algo} needs continuous actions (a Box with one axis, of real numbers), and this environment has {space}: wrap "
             "the environment."
@@ -575,8 +580,8 @@ def require_vectors(envs: Envs, algo: str, instead: str = "ppo_atari") -> int:
     """The size of the observation vector, or BadConfig for images."""
     if len(envs.obs_shape) != 1:
         raise BadConfig(
-            f"{algo} has no network for images, and this environment's observations have shape {envs.obs_shape}: use "
-            f"--algo {instead}, or an environment with vector observations."
+            f"{algo} has no network for images, and this environment's observations have shape {envs.obs_shape}: for an "
+            f"Atari game use --algo {instead}, for MiniGrid and BabyAI --algo ppo; others need a wrapper that makes vectors."
         )
     return envs.obs_shape[0]
 

@@ -246,6 +246,12 @@ def test_no_algorithm_is_named_for_actions_that_none_takes(several: gym.spaces.S
         assert "--algo" not in str(refused.value)
 
 
+def test_no_algorithm_is_named_for_boxes_that_none_takes() -> None:
+    for box in (gym.spaces.Box(0, 3, (1,), np.int32), gym.spaces.Box(-1, 1, (2, 2))):
+        with pytest.raises(BadConfig, match="no algorithm takes those"):
+            require_discrete_actions(Envs([Odd(actions=box)]), "ppo", "ppo_continuous_action")
+
+
 def test_bounds_must_be_real_and_within_reach_of_each_other() -> None:
     """A Box of whole numbers is not continuous; bounds may be finite, and what lies between them not."""
     whole, huge = gym.spaces.Box(0, 5, (2,), np.int64), gym.spaces.Box(-3e38, 3e38, (2,), np.float32)
