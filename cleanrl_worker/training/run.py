@@ -412,7 +412,8 @@ class Run:
         except _Endless:
             self.note(
                 f"The model is saved, but not evaluated: ten episodes were not over after {LONGEST_EVALUATION:,} steps. "
-                f"{self.args.env_id} has no time limit that ends them; register it with max_episode_steps.",
+                f"{self.args.env_id} has no time limit that ends them: give it one, with --max-episode-steps where the "
+                "algorithm has that flag, or where it is registered.",
                 level="warning",
             )
             return []
