@@ -84,11 +84,6 @@ def write_model(model: Any, path: Path) -> None:
     temporary.rename(path)
 
 
-def read_weights(path: Path) -> tuple[Any, int]:
-    """The weights in the file and the step they are from."""
-    return weights_and_step(read_model(path))
-
-
 def weights_and_step(model: Any) -> tuple[Any, int]:
     """The weights in a loaded model and the step they are from: CLEANRL_RESUME_GLOBAL_STEP, or the file's own, or 0."""
     step = model.get("global_step", 0) if isinstance(model, dict) else 0

@@ -31,7 +31,7 @@ def state(value: float) -> State:
 
 
 def test_its_networks_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cleanrl_worker.agents.loading import read_weights, write_model
+    from cleanrl_worker.agents.loading import read_model, weights_and_step, write_model
     from cleanrl_worker.algorithms.ppo_atari_envpool_xla_jax import Args, finish
     from cleanrl_worker.training.jax_tools import Learner, plain
 
@@ -41,7 +41,7 @@ def test_its_networks_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.
     trained: Learner[Any] = Learner(state(1.0))
     finish(Args(), run, trained)
 
-    weights, step = read_weights(path)
+    weights, step = weights_and_step(read_model(path))
     fresh: Learner[Any] = Learner(state(0.0))
     fresh.part("network", "actor", "critic").load_state_dict(weights)
     assert step == 0

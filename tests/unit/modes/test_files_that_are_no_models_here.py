@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from cleanrl_worker.agents.loading import read_weights
+from cleanrl_worker.agents.loading import read_model
 from cleanrl_worker.agents.mlp import MLPAgent
 from cleanrl_worker.evals.policies import load_policy
 from cleanrl_worker.training.envs import Envs
@@ -102,4 +102,4 @@ def test_weights_that_diverged_are_no_start_for_training(tmp_path: Path) -> None
     path = tmp_path / "m.cleanrl_model"
     torch.save({name: value * float("inf") for name, value in network().items()}, path)
     with pytest.raises(BadConfig, match="Choose a model or a checkpoint from before"):
-        read_weights(path)
+        read_model(path)

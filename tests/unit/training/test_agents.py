@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cleanrl_worker.agents.gru import GRUAgent
-from cleanrl_worker.agents.loading import build_agent, load_into, read_model, read_weights
+from cleanrl_worker.agents.loading import build_agent, load_into, read_model, weights_and_step
 from cleanrl_worker.agents.minigrid import MinigridAgent, MinigridCNN
 from cleanrl_worker.agents.mlp import MLPAgent
 from cleanrl_worker.algorithms.ppo import Args, DenseLearner
@@ -135,14 +135,14 @@ def test_files_of_every_known_origin(tmp_path: Path, monkeypatch: pytest.MonkeyP
     state = MLPAgent(4, 2).state_dict()
     path = tmp_path / "m.cleanrl_model"
     torch.save(state, path)
-    assert read_weights(path)[1] == 0
+    assert weights_and_step(read_model(path))[1] == 0
     torch.save({"model_state_dict": state, "global_step": 4096, "iteration": 8}, path)
-    weights, step = read_weights(path)
+    weights, step = weights_and_step(read_model(path))
     assert (set(weights), step) == (set(state), 4096)
     monkeypatch.setenv("CLEANRL_RESUME_GLOBAL_STEP", "77")
-    assert read_weights(path)[1] == 77
+    assert weights_and_step(read_model(path))[1] == 77
     torch.save({"model_weights": state, "args": {"n_atoms": 101}}, path)
-    assert set(read_weights(path)[0]) == set(state)
+    assert set(weights_and_step(read_model(path))[0]) == set(state)
 
 
 def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
