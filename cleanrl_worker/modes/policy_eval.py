@@ -95,7 +95,7 @@ class _Run:
         args, link = self.args, self.link
         link.emit("hello", algo=args.algo, pid=os.getpid(), supports=["pause"])
         publisher = Publisher.from_env()
-        options = {"procedural_generation": args.procedural_generation}
+        options = {"procedural_generation": args.procedural_generation, "fixed_seed": args.seed}
         options |= {name: getattr(args, name) for name in ("max_episode_steps", "view_size") if getattr(args, name)}
         evaluation = Evaluation(
             args.policy_path,

@@ -187,7 +187,8 @@ class Run:
         render = bool(self.publisher.shown_slots)
         if os.environ.get("CLEANRL_CURRICULUM"):
             options["schedule"] = _read_schedule(os.environ["CLEANRL_CURRICULUM"])
-        envs = Envs.make(self.args.env_id, num_envs, render=render, video=video, **options)
+        seed = self.args.seed  # of every episode, where all are to be the same
+        envs = Envs.make(self.args.env_id, num_envs, render=render, video=video, fixed_seed=seed, **options)
         self.envs = envs
         self.keep(envs=envs)
         return envs
@@ -384,6 +385,7 @@ class Run:
             for name in ("max_episode_steps", "procedural_generation", "view_size")
             if hasattr(self.args, name)
         }
+        options["fixed_seed"] = self.args.seed  # what was learned on one level is played on it
         returns = self._evaluate(path, options)
         for index, ret in enumerate(returns):
             self.scalars({"eval/episodic_return": ret}, step=index)
