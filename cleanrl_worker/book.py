@@ -197,6 +197,9 @@ class Book:
         """The last event, manifest and record. Each is tried on its own: a full disk must not hide how it ended."""
         self._progress.clear()
         self._times["finished"] = time.time()
+        self._figures.step = self._last_step(
+            left
+        )  # figures come once a second: the same step was another at each attempt
         if ending.outcome == "failed":
             self._enter("FAULT")
         self._enter("TERM")
@@ -424,7 +427,7 @@ class Book:
 
     def _last_step(self, left: Exit | None) -> int | None:
         said = left.said if left is not None else {}
-        for kind in ("finished", "stopped"):
+        for kind in ("finished", "stopped", "failing"):
             if (step := _whole(said.get(kind, {}).get("step"))) is not None:
                 return step
         return self._figures.step

@@ -83,7 +83,7 @@ def launch(args_type: type[ArgsType], train: Callable[[ArgsType, Run], None], ar
 
     def failed(ended: RunEnded) -> int:
         print(f"{args.exp_name}: {ended}", file=sys.stderr, flush=True)  # type: ignore[attr-defined] # CommonArgs
-        link.emit("failing", reason=ended.reason, message=str(ended))
+        link.emit("failing", reason=ended.reason, message=str(ended), step=run.step if run is not None else None)
         return ended.exit_code
 
     code = 0

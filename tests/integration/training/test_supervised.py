@@ -177,6 +177,7 @@ def test_a_run_that_can_not_keep_what_it_learned_has_not_finished(
         failing = child.until("failing")
         assert failing["reason"] == reason
         assert "final checkpoint at step 512" in failing["message"]
+        assert failing["step"] == 512
         assert child.end() == 1
         assert "finished" not in [fact["kind"] for fact in child.facts]
         if size is not None:

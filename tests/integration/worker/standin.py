@@ -78,7 +78,7 @@ def main() -> int:
             print("\nUserWarning: this line is noise\n", file=sys.stderr)
             raise RuntimeError(f"the stand-in fails at step {step}")
         if step == args.nan_at:
-            link.emit("failing", reason="NaNLoss", message=f"loss is nan at step {step}")
+            link.emit("failing", reason="NaNLoss", message=f"loss is nan at step {step}", step=step)
             link.close()
             return 3
         if step == args.exit_at:

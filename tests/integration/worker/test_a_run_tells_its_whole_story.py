@@ -63,6 +63,14 @@ def test_a_divergence_keeps_its_name(start: Start) -> None:
     assert (run.last()["payload"]["reason"], run.last()["payload"]["return_code"]) == ("NaNLoss", 3)
 
 
+def test_the_step_of_a_failure_is_the_same_each_time(start: Start, tmp_path: Path) -> None:
+    """Whoever retries asks whether an attempt came further than the one before: not by what was reported a moment ago."""
+    run = start("--run-id", "tale", "--record-path", str(tmp_path / "record"), steps=5, nan_at=3)
+    assert run.wait() == 3, run.stderr
+    assert parse((tmp_path / "record").read_text(), run_id="tale", attempt=1).last_step == 3
+    assert run.last()["payload"]["step"] == 3
+
+
 def test_an_algorithm_that_just_leaves_has_not_completed(start: Start) -> None:
     run = start(steps=5, exit_at=2)
     assert run.wait() == 1
