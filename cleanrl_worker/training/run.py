@@ -46,7 +46,7 @@ from cleanrl_worker import schedule
 from cleanrl_worker.fastlane.publisher import Publisher
 from cleanrl_worker.link import ChildLink
 from cleanrl_worker.runfolder import reason_of
-from cleanrl_worker.training import checkpoints, hub
+from cleanrl_worker.training import checkpoints, hub, kept
 from cleanrl_worker.training.checkpoints import BadCheckpoint, CheckpointStore, Loaded, Saved
 from cleanrl_worker.training.envs import Envs, Step, video_folder
 from cleanrl_worker.training.errors import BadConfig, Diverged, RunEnded, Stopped, Unkept
@@ -220,7 +220,7 @@ class Run:
         """Name what a checkpoint must hold: anything with `state_dict` and `load_state_dict`, NumPy arrays and torch
         tensors (restored in place), NumPy generators, and dicts of plain values or arrays (restored in place)."""
         for name, thing in things.items():
-            if not _keepable(thing):
+            if not kept.keepable(thing):
                 raise TypeError(
                     f"{name}: a {type(thing).__name__} can't be kept; give it state_dict and load_state_dict"
                 )
@@ -540,10 +540,10 @@ class Run:
         return {
             "step": self.step,
             "episodes": self.episodes,
-            "random": _random_state(),
+            "random": kept.random_state(),
             "rng": dict(self.rng.bit_generator.state),
             "tensorboard": self.writer.position(),
-            "kept": {name: _take(thing) for name, thing in self._kept.items()},
+            "kept": {name: kept.take(thing) for name, thing in self._kept.items()},
         }
 
     def _tell(self, force: bool = False) -> None:
@@ -647,7 +647,7 @@ class Run:
                 self.note(f"The checkpoint has no {name}: it starts afresh.", level="warning")
                 continue
             try:
-                _put_back(thing, state["kept"][name])
+                kept.put_back(thing, state["kept"][name])
             except (ValueError, KeyError, RuntimeError) as error:
                 message = f"{name} of the checkpoint {loaded.path} does not fit this run: {error}"
                 if self.verb == "continue" or name == "agent":
@@ -655,7 +655,7 @@ class Run:
                 self.note(f"{message}. It starts afresh.", level="warning")
         self.step, self.episodes = int(state["step"]), int(state["episodes"])
         self.rng.bit_generator.state = state["rng"]
-        _put_random_state(state["random"])
+        kept.put_random_state(state["random"])
         if self.envs is not None and self.envs.restarted:
             self.note(
                 f"The state of {self.args.env_id} can't be restored: {len(self.envs.restarted)} of {self.envs.num_envs} "
@@ -758,60 +758,7 @@ class _Endless(Exception):
     """An evaluation has taken more steps than it may."""
 
 
-# ---------------------------------------------------------------- things kept
-
-
-def _keepable(thing: Any) -> bool:
-    stateful = hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
-    return stateful or isinstance(thing, dict | np.ndarray | np.random.Generator) or _is_tensor(thing)
-
-
-def _is_tensor(thing: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(thing, torch.Tensor)
-
-
-def _take(thing: Any) -> Any:
-    if isinstance(thing, np.random.Generator):
-        return dict(thing.bit_generator.state)
-    return thing.state_dict() if hasattr(thing, "state_dict") else thing
-
-
-def _put_back(thing: Any, state: Any) -> None:
-    if isinstance(thing, np.random.Generator):
-        thing.bit_generator.state = state
-    elif hasattr(thing, "load_state_dict"):
-        thing.load_state_dict(state)
-    elif isinstance(thing, dict):
-        thing.clear()
-        thing.update(state)
-    elif thing.shape != state.shape:
-        raise ValueError(f"it has shape {tuple(state.shape)}, this run needs {tuple(thing.shape)}")
-    elif isinstance(thing, np.ndarray):
-        thing[...] = state
-    else:
-        thing.data.copy_(state)
-
-
-def _random_state() -> dict[str, Any]:
-    """The global generators of Python, NumPy and, where it is in use, torch."""
-    state: dict[str, Any] = {"python": random.getstate(), "numpy": np.random.get_state()}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        state["torch"] = torch.get_rng_state()
-        if torch.cuda.is_available():
-            state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def _put_random_state(state: dict[str, Any]) -> None:
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
-    torch = sys.modules.get("torch")
-    if torch is not None and "torch" in state:
-        torch.set_rng_state(state["torch"])
-        if "cuda" in state and torch.cuda.device_count() == len(state["cuda"]):
-            torch.cuda.set_rng_state_all(state["cuda"])
+# ---------------------------------------------------------------- what is given, read
 
 
 def _read_schedule(text: str) -> list[schedule.Stage]:
