@@ -42,7 +42,7 @@ def serve(cluster: Any, began: datetime, story: Callable[[GatewayService, list[d
     """Run a gateway that believes in this time, and a story with it."""
 
     async def main() -> None:
-        namespace = f"certificates-{began:%Y%m%d}"
+        namespace = f"certificates-{began:%Y%m%d%H}"
         cluster.api().create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -75,6 +75,13 @@ def test_a_certificate_near_its_end_is_replaced(cluster: Any) -> None:
         assert second.issuer == first.issuer
 
     serve(cluster, today - SERVER_LIFE + SERVER_CHANGE - timedelta(days=1), story)
+
+
+def test_an_operator_whose_clock_is_ahead_locks_nobody_out(cluster: Any) -> None:
+    async def story(service: GatewayService, now: list[datetime], port: int) -> None:
+        await asyncio.to_thread(shown, port, await service.start())
+
+    serve(cluster, datetime.now(UTC) + timedelta(hours=2), story)
 
 
 def test_the_next_authority_takes_over_and_pods_from_before_trust_it(cluster: Any) -> None:
