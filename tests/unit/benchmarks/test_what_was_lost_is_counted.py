@@ -146,6 +146,14 @@ def test_a_fate_that_found_nothing_to_strike_has_not_befallen(load: Any, monkeyp
     assert cast.too_late() == ["run"]
 
 
+def test_what_a_worker_did_before_its_fate_came_stands(load: Any) -> None:
+    cast = cast_of(load, "loses its claim", None)
+    cast.ended_first = {"run"}
+    assert not any(cast.wrong([real_run()]).values())
+    assert cast.wrong([real_run(outcome="canceled")])["outcome"]
+    assert cast.too_late() == ["run"]
+
+
 def test_a_pod_that_was_made_twice_is_seen(load: Any) -> None:
     def made(namespace: str, name: str, code: int = 201) -> dict[str, Any]:
         thing = {"resource": "pods", "namespace": namespace, "name": name}
