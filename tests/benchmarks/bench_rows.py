@@ -302,7 +302,8 @@ ROWS = [
         for where, least, whats in (
             ("pretended", 500, ("runs not in TERM with the right outcome", "runs with attempts that nobody caused",
              "event logs not taken over whole", "checkpoints lost beyond an interval", "attempts with more than one pod",
-             "statuses in which time runs backwards", "objects left without a run", "players that could not act their part")),
+             "statuses in which time runs backwards", "pods that outlived their runs", "objects left without a run",
+             "players that could not act their part")),
             ("real", 30, ("runs not in TERM with the right outcome", "event logs with a gap",
              "starts from further back than an interval", "attempts with more than one pod", "objects left without a run")),
         )
