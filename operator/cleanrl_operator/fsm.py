@@ -254,6 +254,7 @@ class _Judge(Draft):
             self.delete_pod()
         elif pod.situation is PodSituation.GATED:
             held = "Held by a scheduling gate until its queue admits it."
+            self.set(gpu_awaited_since=None)  # a quota may have kept it from its GPU before; a queue is another matter
             if not self.waited_too_long(pod.since, held):
                 self.explain("Queued", held)
         elif pod.situation is PodSituation.IMAGE_ERROR:
