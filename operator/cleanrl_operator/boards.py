@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cleanrl_operator.api.status import SourceStatus, Status, TensorBoardStatus
+from cleanrl_operator.api.status import Status, TensorBoardStatus
 from cleanrl_operator.cache import Key
 from cleanrl_operator.desired import tensorboard as desired
 from cleanrl_operator.holders import Claim, Holders
@@ -63,10 +63,12 @@ class Boards:
         elif run.key not in self._users and not run.spec.dry_run:
             self._use(run.key, frozenset({_claim(run)}))
 
-    async def make_way(self, run: Run, source: SourceStatus | None) -> None:
-        """Scale TensorBoards down that would keep the run's pod from its claims. Before the pod is created."""
-        names = (None if run.spec.dry_run else run.claim_name, source.claim_name if source is not None else None)
-        claims = frozenset((run.namespace, name) for name in names if name is not None)
+    async def make_way(self, run: Run, pod: Object) -> None:
+        """Scale TensorBoards down that would keep this pod of the run from its claims. Before it is created."""
+        mounted = [
+            volume["persistentVolumeClaim"] for volume in pod["spec"]["volumes"] if "persistentVolumeClaim" in volume
+        ]
+        claims = frozenset((run.namespace, str(claim["claimName"])) for claim in mounted)
         self._use(run.key, claims)
         for claim in claims:
             for server in list(self._servers.of(claim)):

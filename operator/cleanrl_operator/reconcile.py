@@ -334,7 +334,7 @@ class Reconciler:
                 return replace(facts, claim_lost=lost)
             facts = replace(facts, claim_uid=found)
             body = pod.build(run, self.settings, source.found)
-            await self.boards.make_way(run, source.found)
+            await self.boards.make_way(run, body)
             # Strict: a name that is misspelt in an affinity would be dropped, and the pod go anywhere.
             created = await self.kube.create(f"api/v1/namespaces/{run.namespace}/pods?fieldValidation=Strict", body)
         except BadPodConfig as error:
