@@ -203,7 +203,9 @@ def test_nor_because_a_queue_has_held_the_pod_back(make_spec: MakeSpec, judge: J
     spec = make_spec(resources=OPTIONAL)
     held = Facts(pod=PodFacts(situation=PodSituation.GATED, uid="p", since=START))
     short = Facts(refusal=Refusal(RefusalKind.QUOTA, "exceeded quota: q, requested: requests.nvidia.com/gpu=1"))
-    refused = judge(spec, judge(spec, Status(), Facts()).status, short).status  # the quota made it wait first, for a moment
+    refused = judge(
+        spec, judge(spec, Status(), Facts()).status, short
+    ).status  # the quota made it wait first, for a moment
     queued = judge(spec, refused, held, seconds=3600).status
     admitted = judge(spec, queued, waiting(SHORT), seconds=3601)
     assert (admitted.status.reason, admitted.status.gpu_fallback, admitted.effects) == ("NoGPU", None, ())
