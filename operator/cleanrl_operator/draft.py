@@ -59,9 +59,10 @@ class Draft:
         if last is not None and last > self.now:
             self.now = last  # a clock that jumped back must not make time run backwards in the status
         self.worked_until = self.now
-        pod, progress = self.facts.pod, self.status.progress
+        pod, progress, session = self.facts.pod, self.status.progress, self.facts.session
         if pod.situation in (PodSituation.ENDED, PodSituation.GONE):
-            over = pod.end.finished_at if pod.end is not None else pod.since
+            heard = self.now - timedelta(seconds=session.late_seconds) if session is not None else None
+            over = (pod.end.finished_at if pod.end is not None else pod.since) or heard
             # Nobody may know it, and the node's clock may be behind ours: it was not before the last sign of life.
             signs = (over, last, progress.updated_at if progress is not None else None, self.status.stop_requested_at)
             self.worked_until = min(self.now, max(filter(None, signs), default=self.now))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -80,3 +81,16 @@ def test_a_pod_that_nobody_saw_go_worked_until_its_last_sign_of_life(spec: Spec,
     assert (status.fsm_state, status.reason, status.wallclock_seconds) == (State.FAULT, "PodLost", 60)
     seen = Facts(pod=PodFacts(PodSituation.GONE, since=START + timedelta(seconds=500)))
     assert judge(spec, trained, seen, seconds=510).status.wallclock_seconds == 500
+
+
+def test_a_pod_that_was_paused_for_hours_worked_until_it_was_last_heard(
+    trained: Status, make_spec: MakeSpec, judge: Judge
+) -> None:
+    """Nothing that changes is written then: the last that the status holds is the pause itself."""
+    spec = make_spec(pause=True, maxWallclockMinutes=600, resources={"gpus": {"requested": 1}})
+    heard = SessionFacts(registered_at=START, started_at=START, step=10, paused=True, supports_pause=True)
+    paused = judge(spec, trained, replace(trains(10), session=heard), seconds=100).status
+    assert paused.fsm_state == State.PAUSE
+    gone = Facts(pod=PodFacts(PodSituation.GONE), session=replace(heard, late_seconds=10))
+    status = judge(spec, paused, gone, seconds=5 * HOUR).status
+    assert (status.wallclock_seconds, status.gpu_seconds) == (5 * HOUR - 10, 5 * HOUR - 10)
