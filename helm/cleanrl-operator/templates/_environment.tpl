@@ -26,7 +26,7 @@
   "WHEEL_CACHE_CLAIM" $worker.wheelCache.claimName
   "PACKAGE_INDEX" $worker.wheelCache.indexUrl
   "TENSORBOARD_ALWAYS" .Values.tensorboard.always
-  "TENSORBOARD_BASE_PATH" (.Values.tensorboard.basePath | default "/")
+  "TENSORBOARD_BASE_PATH" (ternary "/" .Values.tensorboard.basePath (eq (toString .Values.tensorboard.basePath) ""))
   "METRICS_AUTH" .Values.metrics.authorize
 }}
 {{- if .Values.metrics.authorize }}

@@ -100,6 +100,7 @@ def test_a_value_that_is_left_empty_is_the_default(render: Render) -> None:
         "operatorClass": None,
         "logLevel": None,
         "worker": {"graceSeconds": None, "wheelCache": {"indexUrl": None}},
+        "tensorboard": {"basePath": None},
     }
     given, usual = (
         of_kind(render(values), "Deployment")["spec"]["template"]["spec"]["containers"][0]["env"]
@@ -107,6 +108,9 @@ def test_a_value_that_is_left_empty_is_the_default(render: Render) -> None:
     )
     settings = [Settings.from_env({each["name"]: each.get("value", "x") for each in env}) for env in (given, usual)]
     assert settings[0] == settings[1]
+    dashboards = {"enabled": True, "labels": {"grafana_dashboard": None}}
+    lists = {"admissionPolicy": {"csiDrivers": None}, "monitoring": {"dashboards": dashboards}}
+    assert "volume.csi.driver in [])" in json.dumps(of_kind(render(lists), "ValidatingAdmissionPolicy"))
 
 
 def test_service_links_can_not_be_taken_for_settings(render: Render) -> None:
