@@ -385,7 +385,8 @@ class Run:
             for name in ("max_episode_steps", "procedural_generation", "view_size")
             if hasattr(self.args, name)
         }
-        options["fixed_seed"] = self.args.seed  # what was learned on one level is played on it
+        if not options.get("procedural_generation", True):  # what was learned on one level is played on it
+            options["fixed_seed"] = self.envs.envs[0].get_wrapper_attr("fixed_seed")
         returns = self._evaluate(path, options)
         for index, ret in enumerate(returns):
             self.scalars({"eval/episodic_return": ret}, step=index)
