@@ -119,7 +119,7 @@ def check_flags(run: Run) -> None:
     if args.learning_starts >= args.total_timesteps:
         run.caveat = (
             f"--learning-starts {args.learning_starts} leaves nothing of --total-timesteps {args.total_timesteps} to learn "
-            "in, and the policy stays as it began: lower the first or raise the second."
+            "in: these steps teach the policy nothing. Lower the first or raise the second."
         )
         run.note(run.caveat, level="warning")
 
