@@ -102,7 +102,7 @@ def _number(reward: Any) -> float:
 
 
 def _is_true(ended: Any) -> bool:
-    return ended is True or _number(ended) == 1.0
+    return ended is True or (ended is not False and _number(ended) == 1.0)  # a word for nearly every step
 
 
 class _Lane:
