@@ -197,9 +197,8 @@ class Book:
         """The last event, manifest and record. Each is tried on its own: a full disk must not hide how it ended."""
         self._progress.clear()
         self._times["finished"] = time.time()
-        self._figures.step = self._last_step(
-            left
-        )  # figures come once a second: the same step was another at each attempt
+        # Figures come once a second: by them the same step was another at each attempt.
+        self._figures.step = self._last_step(left)
         if ending.outcome == "failed":
             self._enter("FAULT")
         self._enter("TERM")
