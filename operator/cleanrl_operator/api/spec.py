@@ -98,8 +98,8 @@ class Source(Model):
     run: Name | None = Field(default=None, description="An earlier run in the same namespace.")
     path: RunPath | None = Field(
         default=None,
-        description="A checkpoint or model file on the claim that artifacts.storage.claimName names, as the path from the "
-        "claim's root, for example runs/ID/checkpoints/500.",
+        description="A checkpoint, a model file or a run's folder on the claim that artifacts.storage.claimName names, as the "
+        "path from the claim's root, for example runs/ID.",
     )
 
     rules = (
