@@ -14,7 +14,7 @@ def patch_vector(module: Any) -> None:
 
     def __new__(cls: Any, *_: Any, **__: Any) -> Any:  # noqa: N807 - it becomes the class's own
         made = object.__new__(cls)
-        if not issubclass(cls, wrapper):
+        if cls.step is step and not issubclass(cls, wrapper):  # with a step of its own it would never count
             announce_vector(made)  # before its processes start, which would publish for themselves
         return made
 

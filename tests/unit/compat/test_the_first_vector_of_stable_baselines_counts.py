@@ -4,10 +4,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from cleanrl_worker.compat.stable_baselines import patch_vector
 from cleanrl_worker.fastlane import metrics, segment, wrapper
+
+
+class Env(gym.Env[Any, Any]):
+    def step(self, action: Any) -> Any:
+        del action
+        return 0, 1.0, False, False, {}
 
 
 def test_steps_of_the_training_vector_are_counted_once_and_those_of_an_evaluation_not(
@@ -52,3 +59,19 @@ def test_steps_of_the_training_vector_are_counted_once_and_those_of_an_evaluatio
     wrapper.reload_fastlane_config()
     found = metrics.read("r")
     assert found is not None and found.env_steps == 12
+
+    class Own(Vector):
+        """Has a step of its own, around environments that count."""
+
+        def __init__(self) -> None:
+            self.env = wrapper.FastLaneTelemetryWrapper(Env())
+
+        def step(self, actions: Any) -> Any:
+            return self.env.step(actions)
+
+    own = Own()
+    for _ in range(3):
+        own.step(None)
+    wrapper.reload_fastlane_config()
+    found = metrics.read("r")
+    assert found is not None and found.env_steps == 3
