@@ -228,9 +228,9 @@ def _flag(algorithm: Algorithm, name: str, value: Any, kind: str | None) -> list
     spelt = _spelt(algorithm, name)
     if isinstance(value, list | tuple):
         items = [text for item in value if (text := _write(item, None)) is not None]
-        if _option(algorithm, name).action == "append":
-            return [f"{spelt}={item}" for item in items]
-        return [spelt, *items] if items else []  # of a repeated flag, argparse and tyro hear the last one only
+        if items and _hears_a_list(algorithm, name, kind):
+            return [spelt, *items]
+        return [f"{spelt}={item}" for item in items]
     text = _write(value, kind)
     if text is None:  # only a script of others, whose flags are its own business: it says what is wrong with it
         return [f"{spelt}={value}"]
@@ -243,6 +243,13 @@ def _option(algorithm: Algorithm, name: str) -> Option:
     """What is known of one flag; else it is spelt as upstream's are."""
     known = algorithm.options or {}
     return known.get(name) or known.get(_FORMER_NAMES.get(name, "")) or Option(f"--{name.replace('_', '-')}")
+
+
+def _hears_a_list(algorithm: Algorithm, name: str, kind: str | None) -> bool:
+    """Whether the flag takes all of a list at once: of a repeated one, argparse and tyro hear the last value only."""
+    if algorithm.options is not None and name in algorithm.options:
+        return algorithm.options[name].action != "append"
+    return algorithm.tyro or (kind or "").startswith("list[")
 
 
 def _spelt(algorithm: Algorithm, name: str) -> str:

@@ -57,6 +57,8 @@ class Algorithm:
     upstream_dir: Path | None = None
     options: Mapping[str, Option] | None = None
     """What it reads with argparse, which takes no other spelling; None for scripts that use something else."""
+    tyro: bool = False
+    """Whether it is a foreign script that reads its flags with tyro."""
 
     @property
     def foreign(self) -> bool:
@@ -86,8 +88,10 @@ def resolve(name: str, upstream_dir: str | None = None) -> Algorithm:
         return replace(algorithm, target=_plugin_target(name))
     if algorithm.kind == "upstream":
         checkout = _checkout(name, upstream_dir)
-        options = script_options.read(upstream_script(checkout, name), checkout)
-        return replace(algorithm, upstream_dir=checkout, options=options)
+        script = upstream_script(checkout, name)
+        options = script_options.read(script, checkout)
+        tyro = options is None and script_options.uses_tyro(script, checkout)
+        return replace(algorithm, upstream_dir=checkout, options=options, tyro=tyro)
     if importlib.util.find_spec(algorithm.target) is None:
         raise UnknownAlgorithmError(
             f"Algorithm {name!r} is registered, but this installation has no module {algorithm.target}; "

@@ -84,7 +84,14 @@ def test_values_are_written_by_their_type(value: dict[str, Any], words: list[str
 
 def test_a_stranger_gets_what_it_is_given() -> None:
     extras = {"algo_params": {"a_b": True, "c": False, "d": [1, "x"], "e": {"f": 1}}, "g": 1.5, "h": None, "i": " "}
-    assert build("plugin.x", extras=extras)[2:] == ["--a-b", "--no-c", "--d", "1", "x", "--g=1.5"]
+    assert build("plugin.x", extras=extras)[2:] == ["--a-b", "--no-c", "--d=1", "--d=x", "--g=1.5"]
+
+
+def test_a_list_goes_to_tyro_as_tyro_hears_it(tmp_path: Path) -> None:
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "mine.py").write_text("import tyro\n")
+    script = resolve("cleanrl.mine", str(tmp_path))
+    assert build(script, extras={"algo_params": {"layers": [64, 32]}})[2:] == ["--layers", "64", "32"]
 
 
 def test_an_argparse_script_is_spoken_to_in_its_way() -> None:
