@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from cleanrl_operator.api.status import MAX_TRANSITIONS, State, Status
+
+A_SECOND = timedelta(seconds=1)
 
 
 def lost(status: Status, name: str, claim: Mapping[str, Any] | None) -> str:
@@ -22,7 +24,8 @@ def lost(status: Status, name: str, claim: Mapping[str, Any] | None) -> str:
         return f"Claim {name}, which held the run's data, is gone. Start a new run to train from scratch."
     metadata = claim["metadata"]
     # The pod that was the first to run may have waited while the claim was made anew. None can be as long as a pod uses it.
-    was_there = ran is not None and datetime.fromisoformat(metadata["creationTimestamp"]) < ran
+    # The API server tells whole seconds: the claim was there at the end of the one that it names.
+    was_there = ran is not None and datetime.fromisoformat(metadata["creationTimestamp"]) + A_SECOND <= ran
     if metadata["uid"] != known and not was_there:
         return f"Claim {name} is not the one that held the run's data. Start a new run to train from scratch."
     if "deletionTimestamp" in metadata:

@@ -55,6 +55,7 @@ MANY = tuple(step(state, 100 + number) for number in range(10) for state in ("EX
         (RAN, {}, a_claim("second", 10), ""),
         (RAN, {}, a_claim("second", 25), "is not the one that held"),
         (RAN, {}, a_claim("second", 20), "is not the one that held"),
+        ((step("HSHK", 20 + 0.5 / 60),), {}, a_claim("second", 20), "is not the one that held"),
         (RAN, {}, None, "is gone"),
         (RAN, {}, a_claim("first", 1, deletionTimestamp=at(32)), "is being deleted"),
         (MANY, {"execStartedAt": at(20)}, a_claim("second", 10), ""),
