@@ -5,10 +5,10 @@
 Runs on pretended nodes whose workers are players (operator_fleet.py): each talks as a worker does for one to five minutes,
 ends, and is replaced by a new one; half of the ended runs are deleted at once, of the others the last 100 stay. Every ten
 seconds the operator's memory, descriptors and sockets are noted in the record. A soak that was stopped goes on with its record
-until the minutes are full; each stretch has an operator of its own. Slopes are those of the newest stretch from the fifth
-minute on that all of its runs live, and of a long one those of its second half: before, more runs are more memory, rightly, and
-a process finds its size. A leak goes on. Their 95 % intervals are over means of a minute, wider where these follow each other.
-Writes docs/benchmarks/soak.{json,md}; 20 minutes is the short form.
+until the minutes are full; each stretch has an operator of its own. Slopes are those of the second half of the newest stretch,
+counted from the fifth minute on that all of its runs live: before, more runs are more memory, rightly, and a process finds its
+size. A leak goes on. Their 95 % intervals are over means of a minute, wider where these follow each other. The short form of 20
+minutes shows a fast leak, and not a slow one. Writes docs/benchmarks/soak.{json,md}.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ WARM_UP_MINUTES = 5.0
 ALL_THERE = 0.95
 """The share of the most that ever lived at once which counts as all: some are always on their way in or out."""
 SHORTEST, LONGEST = 60.0, 300.0
-LONG = 90.0
-"""Minutes: from then on the second half of a stretch is judged."""
 SHORTEST_TO_JUDGE = 15.0
 """Minutes: in a shorter stretch a process is still finding its size."""
 KEPT = 100
@@ -306,13 +304,11 @@ def judge(lines: list[Object]) -> list[Figure]:
     for name, key, unit in watched:
         newest = max((line["stretch"] for line in warm), default=0)
         chosen = [line for line in warm if line["stretch"] == newest]
-        whole = _slope_of(chosen, key, unit)
-        if lasted(lines)[newest] >= LONG:
-            middle = (chosen[0]["minute"] + chosen[-1]["minute"]) / 2
-            figures.append(Figure(f"{name}, first half included", whole[0]))
-            whole = _slope_of([line for line in chosen if line["minute"] >= middle], key, unit)
-        known = whole[1] if lasted(lines)[newest] >= SHORTEST_TO_JUDGE else None
-        figures.append(Figure(f"{name}, slope", whole[0], "0 within the interval, or falling", known))
+        figures.append(Figure(f"{name}, first half included", _slope_of(chosen, key, unit)[0]))
+        middle = (chosen[0]["minute"] + chosen[-1]["minute"]) / 2
+        half = _slope_of([line for line in chosen if line["minute"] >= middle], key, unit)
+        known = half[1] if lasted(lines)[newest] >= SHORTEST_TO_JUDGE else None
+        figures.append(Figure(f"{name}, slope", half[0], "0 within the interval, or falling", known))
     wrong = [sentence for ending in endings for sentence in ending["wrong"]]
     odd: Counter[str] = Counter()
     for ending in endings:
