@@ -163,8 +163,8 @@ def _images() -> list[Row]:
 
 
 BURST = (
-    "on two cores the API server has 11 ms of CPU to do for a run and its pod, and 6 for a Job: it falls behind, and shows "
-    "pods seconds after it has made them"
+    "a Job's pod is one bare container here, and a run's costs the control plane twice the CPU, whoever makes it: it falls "
+    "behind, and shows pods seconds after it has made them. Beside Jobs with a run's pod see the next rows"
 )
 ROWS = [
     *_throughput(),
