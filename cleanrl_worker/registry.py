@@ -88,9 +88,7 @@ def resolve(name: str, upstream_dir: str | None = None) -> Algorithm:
         return replace(algorithm, target=_plugin_target(name))
     if algorithm.kind == "upstream":
         checkout = _checkout(name, upstream_dir)
-        script = upstream_script(checkout, name)
-        options = script_options.read(script, checkout)
-        tyro = options is None and script_options.uses_tyro(script, checkout)
+        options, tyro = script_options.read(upstream_script(checkout, name), checkout)
         return replace(algorithm, upstream_dir=checkout, options=options, tyro=tyro)
     if importlib.util.find_spec(algorithm.target) is None:
         raise UnknownAlgorithmError(

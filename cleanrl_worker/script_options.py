@@ -35,35 +35,22 @@ class Option:
         return [f"{self.spelling}={on}"]
 
 
-def read(script: Path, checkout: Path) -> Mapping[str, Option] | None:
-    """The options that the script tells argparse, by name with underscores; None when it does not read its flags so.
+def read(script: Path, checkout: Path) -> tuple[Mapping[str, Option] | None, bool]:
+    """The options that the script tells argparse, by name with underscores, and whether tyro reads its flags.
 
-    A script that imports tyro as well uses argparse for something else. One that imports neither leaves it to another file.
+    There are no options, not even an empty map of them, where it does not read its flags with argparse. A script that imports
+    tyro as well uses argparse for something else. One that imports neither leaves it to another file.
     """
-    trees = _trees(script, checkout)
-    if _parsers(trees) != {"argparse"}:
-        return None
-    options: dict[str, Option] = {}
-    for tree in trees:
-        _collect(tree, options)
-    return options
-
-
-def uses_tyro(script: Path, checkout: Path) -> bool:
-    """Whether tyro reads the script's flags."""
-    return "tyro" in _parsers(_trees(script, checkout))
-
-
-def _trees(script: Path, checkout: Path) -> list[ast.Module]:
-    """The script's own first."""
     from cleanrl_worker.compat.requirements import local_sources  # only foreign scripts pay for it
 
-    return [_parsed(source) for source in local_sources(script, [script.parent, checkout])]
-
-
-def _parsers(trees: list[ast.Module]) -> set[str]:
-    own, *others = trees
-    return _imported(own) or {module for tree in others for module in _imported(tree)}
+    own, *others = [_parsed(source) for source in local_sources(script, [script.parent, checkout])]
+    said = _imported(own) or {module for tree in others for module in _imported(tree)}
+    if said != {"argparse"}:
+        return None, "tyro" in said
+    options: dict[str, Option] = {}
+    for tree in (own, *others):
+        _collect(tree, options)
+    return options, False
 
 
 def _parsed(source: Path) -> ast.Module:

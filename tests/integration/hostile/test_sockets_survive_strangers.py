@@ -86,26 +86,27 @@ def loop() -> Iterator[Loop]:
     made.loop.call_soon_threadsafe(made.loop.stop)
 
 
+async def listening(verifier: OnePod) -> tuple[Any, Gateway, int]:
+    """A gateway of one run and one pod, its server and its port."""
+    made = Gateway(
+        SessionBook(lambda _key: None),
+        verifier,
+        SessionTokens(b"k" * 32),
+        run_of_pod=lambda uid: RUN if uid == "p1" else None,
+        run_by_uid=lambda uid: RUN if uid == "u1" else None,
+        run_by_id=lambda _namespace, _run: RUN,
+        clock=lambda: 0.0,  # nobody is forgiven with time
+    )
+    server = grpc.aio.server(options=limits.SERVER_OPTIONS)
+    attach(made, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, made, port
+
+
 @pytest.fixture(scope="module")
 def gateway(loop: Loop) -> Iterator[tuple[str, Gateway]]:
-    async def start() -> tuple[Any, Gateway, int]:
-        book = SessionBook(lambda _key: None)
-        made = Gateway(
-            book,
-            OnePod(),
-            SessionTokens(b"k" * 32),
-            run_of_pod=lambda uid: RUN if uid == "p1" else None,
-            run_by_uid=lambda uid: RUN if uid == "u1" else None,
-            run_by_id=lambda _namespace, _run: RUN,
-            clock=lambda: 0.0,  # nobody is forgiven with time
-        )
-        server = grpc.aio.server(options=limits.SERVER_OPTIONS)
-        attach(made, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        return server, made, port
-
-    server, made, port = loop.do(start())
+    server, made, port = loop.do(listening(OnePod()))
     yield f"127.0.0.1:{port}", made
     loop.do(server.stop(0))
 
@@ -219,19 +220,7 @@ def test_a_thousand_calls_at_once_leave_the_api_server_to_others(loop: Loop, tok
     pod = OnePod()
 
     async def calls() -> set[grpc.StatusCode]:
-        made = Gateway(
-            SessionBook(lambda _key: None),
-            pod,
-            SessionTokens(b"k" * 32),
-            run_of_pod=lambda _uid: RUN,
-            run_by_uid=lambda _uid: RUN,
-            run_by_id=lambda _namespace, _run: RUN,
-            clock=lambda: 0.0,  # nobody is forgiven with time
-        )
-        server = grpc.aio.server(options=limits.SERVER_OPTIONS)
-        attach(made, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
+        server, _, port = await listening(pod)
 
         async def one(stub: Any) -> grpc.StatusCode:
             request = pb.RegisterWorkerRequest(run_id=RUN.run_id, attempt=1)
