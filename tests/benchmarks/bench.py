@@ -253,8 +253,9 @@ def collect(pages: Path, *, measured_only: bool = False) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "names", nargs="*", choices=[*COMMANDS, []], help="which benchmarks; those of minutes by default"
-    )
+        "names", nargs="*", metavar="NAME", choices=[*COMMANDS, []],
+        help=f"which benchmarks, of {', '.join(COMMANDS)}; those of minutes by default",
+    )  # fmt: skip
     parser.add_argument("--collect", action="store_true", help="run nothing")
     parser.add_argument("--quick", action="store_true", help="short forms; docs/benchmarks stays as it is")
     parser.add_argument("--out", type=Path, help="where records and pages go")
